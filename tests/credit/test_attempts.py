@@ -30,6 +30,8 @@ def test_consecutive_returns_of_trials_in_any_order_of_rows() -> None:
     np.testing.assert_allclose(found, [-0.1, 0.3, NAN, 0.0], atol=1e-12)
     after = values(improvement("ret", over="task", order="trial", of="result"), turns)
     np.testing.assert_allclose(after, [0.0, NAN, -0.1, 0.3], atol=1e-12)
+    turns = Turns({"episode": [0] * 4, "turn": [2, 0, 3, 1], "ret": [0.5, 0.2, 0.4, 0.5]})
+    np.testing.assert_allclose(values(improvement("ret"), turns), [-0.1, 0.3, NAN, 0.0], atol=1e-12)
 
 
 def test_feedback_between_two_answers_is_paid_and_nobody_else() -> None:

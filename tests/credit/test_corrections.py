@@ -33,3 +33,21 @@ def test_the_first_attempt_earns_nothing_by_what_comes_after_it() -> None:
     one, other = ([(0, 0), (1, 1)], [(0, 1), (1, 0)])
     first, second = (np.asarray(self_correction().evaluate(table(each)))[::2] for each in (one, other))
     np.testing.assert_array_equal(first, second)
+
+
+def test_iterations_have_means_of_their_own_and_attempts_may_be_missing() -> None:
+    """By hand, with α = 10, in any order of rows; the third episode of iteration 2 has no score of its first attempt.
+
+    Iteration 1: first attempts 0 and 1, of which one was not repeated, mean .5; one second attempt, 11, less itself.
+    Iteration 2: first attempts 1 and 1; second ones -10, 1 and, without a score to rise from, 1: a mean of -8/3.
+    """
+    rows = [  # iteration, episode, look, right, credit
+        (1, 0, 0, 0.0, -0.5), (1, 0, 1, 1.0, 0.0), (1, 1, 0, 1.0, 0.5),
+        (2, 0, 0, 1.0, 0.0), (2, 0, 1, 0.0, -10 + 8 / 3), (2, 1, 0, 1.0, 0.0), (2, 1, 1, 1.0, 1 + 8 / 3),
+        (2, 2, 0, None, np.nan), (2, 2, 1, 1.0, 1 + 8 / 3),
+    ]  # fmt: skip
+    order = np.random.default_rng(0).permutation(len(rows))
+    iteration, episode, look, right, credit = (list(each) for each in zip(*(rows[at] for at in order), strict=True))
+    group = [10 * one + other for one, other in zip(iteration, episode, strict=True)]
+    turns = {"iteration": iteration, "group": group, "episode": episode, "turn": look, "look": look, "right": right}
+    np.testing.assert_allclose(np.asarray(self_correction().evaluate(Turns(turns))), credit, atol=1e-12)

@@ -70,6 +70,7 @@ def test_the_order_of_sides_does_not_matter(sides: list[str], sign: str, random:
 def test_a_share_is_of_the_iterations_of_the_run() -> None:
     fifth = Condition("share(0.2)", total=10)
     assert [fifth(seen(*[0.0] * each)) for each in (1, 2, 3)] == [False, True, True]
+    assert [Condition("share(0.2)", total=13)(seen(*[0.0] * each)) for each in (2, 3)] == [False, True], "rounded"
     assert Condition("share(0.01)", total=10)(seen(0.0)), "at least one iteration"
     assert not Condition("share(0.2)")(seen(0.0, 0.0)), "of how many is not known"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 
 from palaestra.envs.protocol import Observation, StepResult
@@ -61,6 +62,25 @@ def test_a_choice_with_the_tag_leaves_out_what_is_read_now():
     assert third.info["saved_thought"] == {"reader": 0.0}, "choice 2 has a thought"
     assert third.info["omitted"] == {"reader": []}
     assert third.observations["reader"].text.startswith(second)
+
+
+class Masked:
+    """An env of three choices of which the second is not legal; it says what it was given."""
+
+    agents, task = ("a",), ""
+
+    def reset(self, seed):
+        return {"a": Observation("choose", choices=("x", "y", "z"), mask=np.array([True, False, True]))}
+
+    def step(self, actions):
+        return StepResult(self.reset(0), {}, False, info={"given": dict(actions)})
+
+
+def test_the_env_is_given_the_choice_without_its_tag():
+    """Choice 5 of six is the third one with the tag; what is not legal is not legal with it, either."""
+    env = Omission(Masked, replies=False)
+    assert env.reset(0)["a"].mask.tolist() == [True, False, True] * 2
+    assert [env.step({"a": place}).info["given"]["a"] for place in (0, 2, 3, 5)] == [0, 2, 0, 2]
 
 
 def test_replies_in_words_name_any_response():
@@ -122,6 +142,11 @@ def test_the_dossier_needs_its_thoughts_and_its_clue():
         assert first.info["thought"] is thought
         last = env.step({"reader": code})
         assert (last.rewards, last.info["success"]) == ({"reader": float(thought)}, thought)
+    env = Dossier(pages=3, clue=0, hard=(0, 1), careless=1.0, slips=0.0)
+    code = env.reset(3)["reader"].text.split("the code is ")[1].split()[0]
+    for said in (code, f"{THOUGHT}{code}", code):
+        last = env.step({"reader": said})
+    assert not last.info["success"], "what was spoiled once stays spoiled"
     with pytest.raises(InputError, match="hard"):
         Dossier(pages=3, hard=(5,))
     with pytest.raises(InputError, match="slips"):

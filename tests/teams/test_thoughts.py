@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 
 from palaestra.envs.protocol import Observation, StepResult
@@ -48,6 +49,23 @@ class Words:
     def step(self, actions):
         self.heard.append(actions["a"])
         return StepResult({"a": Observation("say")}, {}, False)
+
+
+class Masked:
+    """An env of three choices of which the second is not legal."""
+
+    agents, task = ("a",), ""
+
+    def reset(self, seed):
+        return {"a": Observation("choose", choices=("x", "y", "z"), mask=np.array([True, False, True]))}
+
+    def step(self, actions):
+        return StepResult(self.reset(0), {}, False)
+
+
+def test_what_is_not_legal_is_not_legal_with_a_reason():
+    env = Thoughts(Masked, ["near"])
+    assert env.reset(0)["a"].mask.tolist() == [True, False, True, True, False, True]
 
 
 def test_replies_in_words_may_give_any_reason():

@@ -88,7 +88,7 @@ rendezvous: walkers >= 2; cells >= 3; horizon >= 1; sight >= 0
 repair: broken in [1, 5]; turns >= 1
 repository: issues >= 1; options >= 2; noise >= 0.; weak in [0., 1.]; rank_noise >= 0.; trivial >= 0
 reputation: players >= 4; players >= 2 with third=False; encounters >= 1; cost >= 0.; fine >= 0.
-retries: causes >= 2; tries >= 2; skill in [0., 1.]
+retries: causes >= 2; tries >= 2; skill in [0., 1.]; progress in [0., 1.)
 review: classes >= 2
 routing: weight >= 0.
 second_look: items >= 1; classes >= 2; first in [0., 1.]; second in [0., 1.]

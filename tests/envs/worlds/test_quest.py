@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palaestra.agents import Team
+from palaestra.agents.policy import Request
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.envs.worlds import Quest
 from palaestra.envs.worlds.quest import HAND, OBJECTS, shortest
@@ -45,6 +47,36 @@ def test_walls_stop_and_time_runs_out() -> None:
     assert end.terminated
     assert end.rewards == {"hero": 0.0}
     assert not end.info["success"]
+
+
+def test_features_tell_the_step_and_the_way_to_it() -> None:
+    """Take or leave; west, here or east: of the thing, of the goal once it is carried, of it if it is dropped."""
+    env, things = begun(rooms=3), len(OBJECTS)
+    (thing, _), (_, goal) = env.state.quest[:2]
+    env.state.places[thing], env.state.room = (goal + 1) % 3, goal
+
+    def way() -> tuple[list[float], int]:
+        seen = env.look()["hero"].array
+        assert seen is not None
+        return seen[things : things + 2].tolist(), int(np.argmax(seen[things + 2 : things + 5])) - 1
+
+    assert way() == ([1.0, 0.0], int(np.sign(env.state.places[thing] - goal)))
+    env.state.room = env.state.places[thing]
+    assert way() == ([1.0, 0.0], 0)
+    env.step({"hero": f"take {OBJECTS[thing]}"})
+    assert way() == ([0.0, 1.0], int(np.sign(goal - env.state.room)))
+    env.step({"hero": "leave"})
+    assert env.state.done == 1, "it was left in another room"
+    assert way() == ([0.0, 1.0], 0)
+
+
+def test_the_script_errs_as_often_as_it_is_told() -> None:
+    """With chance .5 any of nine actions: about 8 of 9 of these are not the shortest way's."""
+    world = begun(7, rooms=4, objects=4, length=8)
+    request = Request(world.look()["hero"], "hero", np.random.default_rng(0))
+    right = shortest(request)
+    said = [shortest(request, errs=0.5) for _ in range(600)]
+    assert 1 - 0.5 * 8 / 9 - 0.08 < said.count(right) / 600 < 1 - 0.5 * 8 / 9 + 0.08
 
 
 @pytest.mark.parametrize("size", [(2, 2, 1), (2, 3, 4), (4, 6, 8), (6, 6, 11)])

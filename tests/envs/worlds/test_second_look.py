@@ -32,3 +32,16 @@ def test_signs_are_right_as_often_as_told(split: str) -> None:
 def test_what_is_out_of_range_is_refused() -> None:
     with pytest.raises(InputError, match="classes=1 at least 2"):
         SecondLook(classes=1)
+
+
+def test_success_is_that_of_the_second_answer_and_new_items_have_any_label() -> None:
+    env, labels = SecondLook(items=2, classes=3, split="test"), set()
+    for seed in range(40):
+        env.reset(seed)
+        label = env.state.label
+        labels.add(label)
+        right = seed % 2
+        env.step({"student": (label + right) % 3})
+        last = env.step({"student": (label + 1 - right) % 3})
+        assert (last.info["right"], last.info["success"], last.terminated) == (float(right), bool(right), True)
+    assert labels == {0, 1, 2}

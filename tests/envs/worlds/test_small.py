@@ -324,6 +324,22 @@ def test_the_right_fix_solves_and_advice_is_that_of_the_cause() -> None:
     assert (last.rewards, last.info["success"], last.terminated) == ({"actor": 1.0}, True, True)
 
 
+def test_each_try_scores_the_part_of_its_task_and_a_success_the_rest() -> None:
+    """With progress .8 a failed try scores the task's part, from 0 to .8, a success .2 more, and is paid as much."""
+    env = envs.make("native/retries", causes=3, tries=2, skill=1.0, luck=(0.0, 0.0), progress=0.8)()
+    parts = []
+    for seed in range(20):
+        env.reset(seed)
+        cause = env.state.cause
+        part = env.step({"actor": f"fix {(cause + 1) % 3}"}).info["score"]
+        env.step({"reflector": f"fix {cause}"})
+        last = env.step({"actor": f"fix {cause}"})
+        assert last.info["score"] == last.rewards["actor"] == pytest.approx(part + 0.2)
+        parts.append(part)
+    assert 0 <= min(parts) < 0.2
+    assert 0.6 < max(parts) < 0.8
+
+
 def test_a_key_that_is_none_stands_still_for_a_step() -> None:
     env = envs.make("native/explored_grid", test="plan", explore=3)()
     before = env.reset(1)["explorer"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -34,6 +36,65 @@ def test_phrases_are_seeds_and_back() -> None:
         assert world.feasible(seed) == (2 not in words)
         assert world.seed_of(world.phrase(world.vary(seed, rng))) < 4 * 3**4
     assert {len(Phrases(shortest=6).phrase(seed)) for seed in range(2**29, 2**29 + 50)} == {6, 7, 8}
+
+
+def test_phases_are_made_of_what_failed_in_every_group_of_the_last() -> None:
+    """Seed 3 was solved once, 12 has no score: iterations 4 to 6 play tasks near 9, 7 what the env draws."""
+    told = Context(np.random.default_rng(0), 1, Phrases, Team(doer=TabularPolicy(6)), Local())
+    stage = failure_tasks(every=3, number=5, draws=4, share=0.5, low=0.0, high=1.0)
+    rows = {"group": range(6), "episode": [0] * 6, "turn": [0] * 6, "seed": [3, 3, 9, 9, 12, 15]}
+    rows |= {"observation": ["a b"] * 6, "reward": [0.0, 1.0, 0.0, -1.0, None, 0.25]}
+    stage(Turns(rows), told)
+    assert stage.failed == [9]
+    for iteration in (1, 2, 3):
+        assert stage.plan(Plan(groups=8, iteration=iteration), told).env_seeds is None
+    seen = []
+    for iteration in (4, 5, 6):
+        seeds = stage.plan(Plan(groups=8, iteration=iteration), told).env_seeds
+        assert seeds is not None
+        assert len(set(seeds[:4])) == 4, "none twice"
+        assert set(seeds[:4]) <= set(stage.parents)
+        assert seeds[4:] == [None] * 4, "half of the groups"
+        seen.append(dict(stage.parents))
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 5
+    assert set(seen[0].values()) == {9}
+    assert 9 not in seen[0]
+    assert stage.failed == []
+    assert stage.plan(Plan(groups=8, iteration=7), told).env_seeds is None
+
+
+def test_one_head_in_the_band_is_enough_and_its_ends_are_in_it() -> None:
+    """Of four candidates the second is refused: the heads give it .9 and .02, the others one in the band."""
+
+    class Heads(OutcomeCritic):
+        def predict(self, texts: list[str]) -> np.ndarray:  # type: ignore[override]
+            return np.resize([[0.9, 0.5], [0.9, 0.02], [0.05, 0.9], [0.9, 0.75]], (len(texts), 2))
+
+    told = Context(np.random.default_rng(0), 1, Phrases, Team(doer=TabularPolicy(6)), Local())
+    stage = failure_tasks(every=1, number=50, draws=1, memory=2)
+    stage.critic = Heads()
+    rows = {"group": range(3), "episode": [0] * 3, "turn": [0] * 3, "seed": [7, 8, 9], "reward": [0.0, 1.0, 0.5]}
+    stage(Turns(rows | {"observation": ["x", "y", "z"]}), told)
+    assert stage.state_dict()["texts"] == ["y", "z"], "the newest two"
+    assert stage.state_dict()["went"].tolist() == [1.0, 0.5]
+    stage.plan(Plan(groups=4, iteration=2), told)
+    count = int(told.metrics["candidates"])
+    assert told.metrics["refused_by_critic"] == (count + 2) // 4
+    assert told.metrics["tasks"] == count - (count + 2) // 4
+
+
+def test_the_ridge_holds_words_and_not_the_intercept() -> None:
+    """40 successes of a and 40 failures of b: 40 · (1 - p) = 5 · logit(p); one word alone has its share."""
+    plain = SimpleNamespace(integers=lambda high, size: np.arange(size))
+    critic = OutcomeCritic(heads=1, ridge=5.0)
+    critic.fit(["a", "b"] * 40, np.array([1.0, 0.0] * 40), plain, steps=30)  # type: ignore[arg-type]
+    p, q = critic.predict(["a", "b"])[:, 0]
+    assert 40 * (1 - p) == pytest.approx(5 * np.log(p / (1 - p)), abs=1e-3)
+    assert p + q == pytest.approx(1, abs=1e-6)
+    held = OutcomeCritic(heads=1, ridge=100.0)
+    held.fit(["a"] * 30, np.full(30, 0.8), plain, steps=30)  # type: ignore[arg-type]
+    np.testing.assert_allclose(held.predict(["a", "unknown"])[:, 0], 0.8, atol=0.01)
 
 
 def test_it_goes_on_from_a_checkpoint() -> None:

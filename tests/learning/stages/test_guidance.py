@@ -72,6 +72,8 @@ def test_a_random_action_is_put_in_where_a_group_failed() -> None:
     put = whole.filter(pl.col("source") == "injected")
     assert len(put) == told.metrics["injected"] == 12
     assert put.group_by("group", "episode").len()["len"].to_list() == [1] * 12
+    assert set(put["turn"]) == {0, 1, 2}, "any of the three turns"
+    assert set(put["action"]) == {f"turn to {number}" for number in range(4)}
     np.testing.assert_allclose(put["logprobs"].list.first().to_numpy(), np.log(1 / 4), atol=1e-6)
 
 

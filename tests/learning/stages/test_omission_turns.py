@@ -41,6 +41,14 @@ def test_half_of_the_episodes_begin_at_an_omission_turn():
     assert frame.filter("done_for" if "done_for" in frame.columns else pl.lit(False)).is_empty()
 
 
+def test_of_an_odd_number_one_more_begins_before_the_omission():
+    """Of 6 episodes of a group 3 are held back: 2 begin before the omission, 1 after it."""
+    omits = ScriptedPolicy(lambda request: 4 * ("page 8" not in request.observation.text), name="omits")
+    frame, told = played(omits, size=6)
+    assert frame.select("group", "episode").n_unique() == 5 * 6
+    assert (told.metrics["before"], told.metrics["after"]) == (10, 5)
+
+
 def test_nothing_left_out_is_plain_play():
     frame, told = played(ScriptedPolicy(lambda request: 0, name="keeps"))
     assert set(frame["view"]) == {"full"}

@@ -165,3 +165,19 @@ def test_they_run_in_order_and_their_state_is_part_of_a_checkpoint() -> None:
     state = stages.state_dict()
     assert [each is None for each in state] == [False, True, True]
     assert stages.reward_at == 0, "older rounds are no part of the metrics"
+
+
+def test_groups_of_several_rounds_are_told_apart() -> None:
+    """Rounds of two, one and two groups: the third one is learned from with those of both before it, numbered on."""
+    stage = accumulate(2)
+    for number, groups in enumerate(([0, 1], [0], [0, 1])):
+        rows = {"iteration": [number] * len(groups), "group": groups, "episode": [0] * len(groups)}
+        told = context(iteration=number)
+        found = stage(Turns(rows | {"turn": [0] * len(groups), "reward": [float(number)] * len(groups)}), told).frame
+    assert found.select("group", "reward", "fresh").rows() == [
+        (0, 2.0, True), (1, 2.0, True), (2, 0.0, False), (3, 0.0, False), (4, 1.0, False)
+    ]  # fmt: skip
+    assert set(found["iteration"]) == {2}
+    assert told.metrics["old_rows"] == 3
+    late = stage(Turns({"iteration": [3], "group": [0], "episode": [0], "turn": [0], "reward": [3.0]}), context()).frame
+    assert sorted(set(late["reward"])) == [1.0, 2.0, 3.0], "the oldest of three is forgotten"

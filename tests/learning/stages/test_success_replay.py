@@ -80,3 +80,12 @@ def test_the_newest_success_of_the_newest_tasks_is_kept(likely: dict[str, float]
     stage(table({"c": 1.0, "a": 0.5}, 5), context())
     assert stage.past is not None
     assert stage.past.select("task", "group").sort("task").rows() == [("a", 6), ("c", 5)]
+
+
+def test_of_two_successes_at_one_task_the_first_is_kept(likely: dict[str, float]) -> None:
+    likely["a"] = 0.8
+    stage = success_replay()
+    both = pl.concat([table({"a": 0.0}, 0).frame, table({"a": 1.0}, 1).frame, table({"a": 1.0}, 2).frame])
+    stage(Turns(both), context())
+    assert stage.past is not None
+    assert stage.past["group"].to_list() == [1]

@@ -32,3 +32,11 @@ def test_other_gates_and_weights():
         omission_reward(weight=1.5)
     with pytest.raises(ExpressionError, match="gate"):
         omission_reward(gate="turn")  # type: ignore[arg-type]
+
+
+def test_the_score_of_another_agent_opens_no_gate():
+    """Both left out a fifth of what they read; the one that was paid earns .2 · .2 more, the other nothing."""
+    rows = {"episode": [0, 0], "turn": [0, 1], "agent": ["a", "b"], "reward": [1.0, 0.0], "context": [500, 1000]}
+    turns = Turns(rows | {"saved_observation": [100.0, 200.0], "saved_thought": [0.0, 0.0]})
+    np.testing.assert_allclose(np.asarray(omission_reward().evaluate(turns), float), [0.84, 0.0])
+    np.testing.assert_allclose(np.asarray(omission_reward(over="episode").evaluate(turns), float), [0.84, 0.04])

@@ -15,6 +15,7 @@ from palaestra.errors import InputError
 class _RetriesState:
     cause: int
     luck: float
+    progress: float
     tries: tuple[int, ...] = ()
     advice: int | None = None
     due: bool = False
@@ -29,7 +30,9 @@ class Retries(NativeEnv):
 
     Retroformer's game [37] (arXiv 2308.02151): the right fix succeeds with the chance `skill`, any other by `luck`,
     which is drawn for each task from (low, high): tasks differ in how hard they are. A success ends the episode,
-    so do `tries` of them. heard: the advice is in what the actor reads from then on. score: 1 or 0 of each try.
+    so do `tries` of them. heard: the advice is in what the actor reads from then on. progress: every try of a task
+    scores a part that is drawn for the task, evenly up to this; a success scores 1 - progress more. With 0 a try scores
+    1 or 0, and as advice follows a failure, the rise of the score is the next score.
 
     facts: score, of the actor's turns; cause, its number; advised, whether the reflector named it; try, its number.
     """
@@ -45,18 +48,23 @@ class Retries(NativeEnv):
         skill: float = 0.9,
         luck: tuple[float, float] = (0.0, 0.6),
         heard: bool = True,
+        progress: float = 0.0,
     ) -> None:
         if causes < 2 or tries < 2 or not 0 <= skill <= 1 or len(luck) != 2 or not 0 <= luck[0] <= luck[1] <= 1:
             raise InputError(
                 f"Retries: causes={causes} and tries={tries} must be at least 2, 0 <= skill={skill}, luck={luck} <= 1"
             )
+        if not 0 <= progress < 1:
+            raise InputError(f"Retries: progress={progress} must be in [0, 1)")
+        self.progress = float(progress)
         self.causes, self.tries, self.skill, self.luck, self.heard = causes, tries, skill, tuple(luck), heard
         self.fixes = tuple(f"fix {number}" for number in range(causes))
 
     def begin(self) -> tuple[str, _RetriesState]:
-        """Draw a task's cause of failure, and its chance to succeed by luck."""
+        """Draw a task's cause of failure, its chance to succeed by luck, and what every try of it scores."""
         cause, luck = int(self.rng.integers(self.causes)), float(self.rng.uniform(self.luck[0], self.luck[1]))
-        return f"task {int(self.rng.integers(2**31))}", _RetriesState(cause, luck)
+        name = f"task {int(self.rng.integers(2**31))}"
+        return name, _RetriesState(cause, luck, self.progress * float(self.rng.random()) if self.progress else 0.0)
 
     def look(self) -> dict[str, Observation]:
         """The actor sees the advice, or the reflector how the last try failed."""
@@ -82,4 +90,5 @@ class Retries(NativeEnv):
         state.due = not state.over
         if state.over:
             info["success"] = solved
-        return {agent: float(solved)}, info | {"score": float(solved)}
+        score = state.progress + (1 - self.progress) * solved
+        return {agent: score}, info | {"score": score}

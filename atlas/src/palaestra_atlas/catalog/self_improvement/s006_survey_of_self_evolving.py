@@ -54,20 +54,26 @@ def all_declared() -> None:
 
 @exact
 def retention() -> None:
-    """A task that falls from .9 to .4 retains -.5; a flat curve has slope 0, and a rising one what it rises by."""
+    """A task that falls from .9 to .4 retains -.5; a flat curve has slope 0, and a rising one what it rises by.
+
+    Retention counts from the task's own stage, the second one of d, and drift from the first share of violations.
+    """
     rows = pl.DataFrame({
-        "stage": [0, 1, 2] * 3, "task": [*"aaabbbccc"], "score": [.9, .6, .4, .3, .3, .3, .2, .4, .6],
-        "trained": [0, 0, 0, 1, 1, 1, None, None, None], "cost": [1.0, 2.0, 1.0] * 3, "violations": [.0, .1, .3] * 3,
+        "stage": [0, 1, 2] * 4, "task": [*"aaabbbcccddd"], "score": [.9, .6, .4, .3, .3, .3, .2, .4, .6, .1, .8, .7],
+        "trained": [0, 0, 0, 1, 1, 1, None, None, None, 1, 1, 1], "cost": [1.0, 2.0, 1.0] * 4,
+        "violations": [.0, .1, .3] * 3 + [.2, .4, .1],
     })  # fmt: skip
-    a, b, c, whole = lifelong(rows).to_dicts()
+    a, b, c, d, whole = lifelong(rows).to_dicts()
     assert abs(a["retention"] + 0.5) < 1e-12, a
     assert (b["retention"], b["adaptivity"], c["retention"]) == (0.0, 0.0, None)
     assert abs(c["adaptivity"] - 0.2) < 1e-12
     assert abs(c["generalisation"] - 0.4) < 1e-12
     assert abs(c["efficiency"] - 0.1) < 1e-12
     assert abs(a["drift"] - 0.3) < 1e-12
+    assert abs(d["retention"] + 0.1) < 1e-12
+    assert abs(d["drift"] + 0.1) < 1e-12
     assert whole["task"] is None
-    assert abs(whole["retention"] + 0.25) < 1e-12
+    assert abs(whole["retention"] + 0.2) < 1e-12
 
 
 @exact

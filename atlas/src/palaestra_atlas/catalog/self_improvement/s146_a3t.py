@@ -83,13 +83,16 @@ def outcomes() -> Turns:
 
 @exact
 def failures_weigh_as_much_as_successes() -> None:
-    """The weights of a task add up to 0; a task that never succeeded has none."""
+    """The weights of a task's episodes add up to 0, however long they are; a task that never succeeded has none."""
     told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
     found = weights('signed("success", over="task")')(outcomes(), told)["weight"].to_list()
     np.testing.assert_allclose(found[:5], [1, 1, -2 / 3, -2 / 3, -2 / 3])
     assert abs(sum(found[:5])) < 1e-12
     assert found[5] is None
     assert found[6] == 1
+    unlike = Turns({"task": ["a"] * 6, "group": [0] * 6, "episode": [2, 0, 1, 0, 2, 0], "turn": [0, 0, 0, 1, 1, 2],
+                    "success": [False, True, False, True, False, True]})  # fmt: skip
+    np.testing.assert_allclose(np.asarray(signed("success").evaluate(unlike)), [-0.5, 1, -0.5, 1, -0.5, 1])
     np.testing.assert_array_equal(np.asarray(signed("success", balanced=False).evaluate(outcomes()))[2:5], [-1] * 3)
 
 

@@ -54,7 +54,7 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def made(term: str, stages: list[str], lr: float) -> dict[str, Any]:
-    """The recipe, with the better of the learning rates 0.1 and 0.3 for each objective."""
+    """The recipe. lr: for each objective the better of 0.1 and 0.3; cloning does no better at 1 and 3, either."""
     return {
         "name": "sport",
         "env": {"make": "native/tool_steps", "workflow": BEAM},

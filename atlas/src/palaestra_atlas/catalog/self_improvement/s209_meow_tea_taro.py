@@ -74,11 +74,18 @@ def episode(gained: list[float], won: bool, most: int) -> Turns:
 
 @exact
 def turns_share_one() -> None:
-    """Won with [1, 0, 1, 1]: thirds; lost with [1, 0, 1, 0] of 5: [.2, 0, .2, 0]; nothing gained: zeros."""
+    """Won with [1, 0, 1, 1]: thirds; lost with [1, 0, 1, 0] of 5: [.2, 0, .2, 0]; nothing gained: zeros.
+
+    Turns with a positive reward are counted, not summed, and those of other episodes in the table are not.
+    """
     won, lost = episode([1, 0, 1, 1], True, 5), episode([1, 0, 1, 0], False, 5)
     np.testing.assert_allclose(np.asarray(dense_reward().evaluate(won)), [1 / 3, 0, 1 / 3, 1 / 3])
     np.testing.assert_allclose(np.asarray(dense_reward().evaluate(lost)), [0.2, 0, 0.2, 0])
     np.testing.assert_array_equal(dense_reward().evaluate(episode([0, 0], True, 2)), [0, 0])
+    np.testing.assert_allclose(np.asarray(dense_reward().evaluate(episode([2, -1, 0, 1], True, 5))), [1, -0.5, 0, 0.5])
+    both = {"group": [0] * 5, "episode": [1, 0, 0, 1, 0], "turn": [0, 0, 1, 1, 2], "agent": ["hero"] * 5}
+    both |= {"gained": [1, 1, 0, 1, 1], "most": [4] * 5, "success": [None, None, None, False, True]}
+    np.testing.assert_allclose(np.asarray(dense_reward().evaluate(Turns(both))), [0.25, 0.5, 0, 0.25, 0.5])
 
 
 REWARDS, VALUES = [0.0, 0.0, 0.0, 0.0, 1.0], [0.2, 0.3, 9.0, 9.0, 0.5]
@@ -104,9 +111,15 @@ def observations_are_passed_over() -> None:
 
 @exact
 def own_score_is_left_out() -> None:
-    """Scores [1, 0] give [1, -1]; a group of one keeps its raw score."""
+    """Scores [1, 0] give [1, -1]; a group of one keeps its raw score; of three each is n/(n-1) = 1.5 times its rise.
+
+    Episodes of unlike length weigh the same: scores 1, 0 and .2 with a mean of .4, of two turns, one and three.
+    """
     table = Turns({"group": [0, 0, 1], "episode": [0, 1, 0], "agent": ["hero"] * 3, "reward": [1.0, 0.0, 0.7]})
     np.testing.assert_allclose(np.asarray(rloo(singleton="raw").evaluate(table)), [1, -1, 0.7])
+    three = {"group": [0] * 6, "episode": [2, 0, 1, 2, 0, 2], "turn": [0, 0, 0, 1, 1, 2], "agent": ["hero"] * 6}
+    unlike = Turns(three | {"reward": [0.1, 0.25, 0.0, 0.0, 0.75, 0.1]})
+    np.testing.assert_allclose(np.asarray(rloo().evaluate(unlike)), [-0.3, 0.9, -0.6, -0.3, 0.9, -0.3])
 
 
 @exact
