@@ -44,6 +44,36 @@ def weights() -> None:
 
 
 @exact
+def borders() -> None:
+    """What is on a border: a score at `correct` is wrong, a length at the cap is cut off, as long is not longer."""
+    half = table(np.array([[0.5, 1, 0]]), np.array([[900, 500, 300]]))  # wrong ones: 900 and 300, mean 600
+    tie = table(np.array([[1, 0]]), np.array([[500, 500]]))
+    cut = table(np.array([[0.4, 0.1]]), np.array([[CAP, CAP]]))  # none is right, and no wrong one is left
+    for turns, llm, vlm in ((half, 0.1, 0.1), (tie, 0.1, 0.1), (cut, 0.1, 1.0)):
+        plain = np.asarray(grpo().evaluate(turns))
+        for credit, weight in ((adora(rule="llm", cap=CAP), llm), (adora(rule="vlm", cap=CAP), vlm)):
+            np.testing.assert_allclose(np.asarray(credit.evaluate(turns)), weight * plain, atol=1e-12)
+    uncapped = np.asarray(adora().evaluate(half))
+    np.testing.assert_allclose(uncapped, 0.1 * np.asarray(grpo().evaluate(half)), atol=1e-12)
+
+
+@exact
+def several_turns() -> None:
+    """Lengths add up over an episode's turns, each episode counts once, and another group's lengths are no matter.
+
+    Group 0: a wrong episode of 300 + 300 + 300, one of 300, their mean is 600; group 1: wrong ones of 5000 and 7000.
+    """
+    episode = np.array([1, 0, 0, 2, 0, 3, 4, 5])
+    keys = {"group": episode // 3, "episode": episode, "turn": [0, 2, 0, 0, 1, 0, 0, 0], "agent": ["solver"] * 8}
+    score = np.array([0.0, 0.0, 1.0, 1.0, 0.0, 0.0])[episode]
+    for right, weight in ((700, 1.0), (500, 0.1)):
+        lengths = [300, 300, 300, right, 300, 9000, 5000, 7000]
+        turns = Turns(keys | {"score": score, "reward": 0.0 * episode, "tokens_out": lengths})
+        expected = np.where(episode < 3, weight, 1.0) * np.asarray(grpo("score").evaluate(turns))
+        np.testing.assert_allclose(np.asarray(adora("score").evaluate(turns)), expected, atol=1e-12)
+
+
+@exact
 def one_sided() -> None:
     """Groups in which all are right, or all wrong, have no credit to weigh."""
     turns = table(np.array([[1, 1, 1], [0, 0, 0]]), np.array([[3, 5, 9], [3, 5, 9]]))

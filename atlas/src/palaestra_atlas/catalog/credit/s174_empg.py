@@ -58,6 +58,31 @@ def any_unit() -> None:
 
 
 @exact
+def two_groups() -> None:
+    """Two groups of unlike size, two agents, rows in any order, an episode without a score: turn by turn."""
+    rows = [  # group, episode, agent, turn, entropies of the tokens, score of the episode
+        (0, 0, "a", 0, [0.2, 0.4], 1.0), (0, 0, "b", 1, [0.9], 1.0), (0, 0, "a", 2, [0.1, 0.1, 0.7], 1.0),
+        (0, 1, "a", 0, [0.5], 0.0), (0, 1, "b", 1, [0.05, 0.15], 0.0), (0, 2, "a", 0, [0.6, 0.2], 0.5),
+        (1, 0, "a", 0, [0.8], 2.0), (1, 0, "a", 1, [0.3], 2.0), (1, 1, "a", 0, [0.4, 0.6], 0.0),
+        (1, 2, "a", 0, [9.0], None),
+    ]  # fmt: skip
+    group, episode, agent, turn, entropies, score = (list(each) for each in zip(*rows, strict=True))
+    h = np.array([np.mean(each) for each in entropies[:-1]])
+    h = (h - h.min()) / (h.max() - h.min())
+    scores = {0: np.array([1.0, 0.0, 0.5]), 1: np.array([2.0, 0.0])}
+    a = [(s - scores[g].mean()) / scores[g].std(ddof=1) for g, s in zip(group[:-1], score[:-1], strict=True)]
+    follower = [2, None, None, None, None, None, 7, None, None]  # of the same agent in the episode
+    sure = [0.0 if number is None else np.exp(-2 * h[number]) for number in follower]
+    expected = np.array(a) * np.exp(-0.5 * h) / np.exp(-0.5 * h).mean() + 0.3 * np.array(sure)
+    expected = np.append(expected - expected.mean(), np.nan)
+    order = np.random.default_rng(0).permutation(len(rows))
+    keys = {"group": group, "episode": episode, "agent": agent, "turn": turn, "entropies": entropies, "score": score}
+    turns = Turns({name: [values[place] for place in order] for name, values in keys.items()})
+    found = np.asarray(empg(grpo("score"), k=0.5, k_next=2.0, bonus=0.3).evaluate(turns))
+    np.testing.assert_allclose(found, expected[order], atol=1e-5)
+
+
+@exact
 def small_gradients() -> None:
     """The mean squared gradient of log π is 1 - Σπ², small for confident policies."""
     for policy, by_hand in POLICIES.items():
