@@ -1,21 +1,22 @@
 """[174] EMPG (arXiv 2509.09265): confident turns count more, and turns that lead to confident ones earn a bonus.
 
 The premise is exact: for a softmax over logits the mean squared gradient of log π is 1 - Σπ², so confident steps move a
-policy little, and the weight exp(-k·H) makes up for it. A gain is not seen: on the key-door corridor the entropy
-of a table says little about being wrong, and it is learned no sooner than with GRPO. Left out: language models.
+policy little, and the weight exp(-k·H) makes up for it. A gain is hardly seen: on the key-door corridor the entropy
+of a table says little about being wrong, and it is learned no sooner than with GRPO; not much sooner either by a
+policy that was taught half of the way, and is sure there. Left out: language models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
+from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.credit import empg, grpo
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
-from palaestra_atlas.verification.measures import Measure
 
 POLICIES = {(0.9, 0.1): 0.18, (0.5, 0.5): 0.5, (0.7, 0.2, 0.1): 0.46}
 """Policies, and the mean squared gradient worked out by hand."""
@@ -90,9 +91,16 @@ def small_gradients() -> None:
         np.testing.assert_allclose([found, found], [1 - np.square(policy).sum(), by_hand], atol=1e-12)
 
 
-def confident_share() -> Measure:
-    """Share of the absolute credit that stands on the less uncertain half of each iteration's turns, per seed."""
-    return lambda left: [share_of(Turns.load(seed / "turns")) for seed in left.seeds()]
+def half_way() -> Callable[[Request], str]:
+    """Script: who knows the way to the key, all but one step in twenty, and from there on moves at random."""
+
+    def play(request: Request) -> str:
+        choices = request.observation.choices
+        assert choices is not None
+        lost = "the key" in request.observation.text or request.rng.random() > 0.95
+        return choices[int(request.rng.integers(len(choices)))] if lost else choices[0]
+
+    return play
 
 
 def share_of(turns: Turns) -> float:
