@@ -51,7 +51,8 @@ def last_rows() -> None:
     Ranks 1, 2, 2, rewards 1, 0, 0: their mean is 1/3, their deviation 1/√3.
     """
     seen: list[list[str]] = []
-    keys = {"group": [0] * 6, "episode": [2, 0, 1, 0, 0, 2], "turn": [1, 2, 0, 0, 1, 0], "agent": ["a"] * 6}
+    episode = [2, 0, 1, 0, 0, 2]
+    keys = {"group": [0] * 6, "episode": episode, "turn": [1, 2, 0, 0, 1, 0], "agent": ["a"] * 6}
 
     def points(items: list[str]) -> list[float]:
         seen.append(items)
@@ -59,7 +60,7 @@ def last_rows() -> None:
 
     turns = by_group(Turns(keys | {"action": ["c", "b", "d", "x", "y", "z"]}), points, name="arena")
     assert seen == [["b", "d", "c"]]
-    credit = np.array([2, -1, -1])[keys["episode"]] / np.sqrt(3)  # type: ignore[index]
+    credit = np.array([2, -1, -1])[episode] / np.sqrt(3)
     np.testing.assert_allclose(np.asarray(arena_rl().evaluate(turns)), credit, atol=1e-5)
 
 

@@ -60,17 +60,14 @@ def decisions_judged() -> None:
     seed = next(seed for seed in range(99) if env.reset(seed) and env.task == "query 1")
     seen = env.reset(seed)
     said = ("add plan", "add code", "add test to code", "add test to plan", "add write to test")
-    texts, earned, last = [], [], None
+    texts, results = [seen["builder"].text], []
     for action in said:
-        texts.append(seen["builder"].text)
-        last = env.step({"builder": action})
-        earned.append(last.info["action_reward"])
-        seen = last.observations
-    np.testing.assert_allclose(earned, [-0.2, -0.2, 0.2, -0.2, -0.2])
+        results.append(env.step({"builder": action}))
+        texts += [each.text for each in results[-1].observations.values()]
+    np.testing.assert_allclose([each.info["action_reward"] for each in results], [-0.2, -0.2, 0.2, -0.2, -0.2])
+    assert len(texts) == len(said), "the horizon has ended it"
     assert texts[-1] == "query 1, team: plan, code, test"
-    assert last is not None
-    assert not seen
-    np.testing.assert_allclose(last.rewards["builder"], 1 - 5 * 0.05)
+    np.testing.assert_allclose(results[-1].rewards["builder"], 1 - 5 * 0.05)  # type: ignore[arg-type]
 
 
 def built(decide: Callable[[int, int], str]) -> pl.DataFrame:
