@@ -11,8 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from palaestra.agents import Team, random_legal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import adora, grpo
+from palaestra.envs.worlds.lookup import Lookup
+from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 CAP = 4054
@@ -70,6 +73,16 @@ def several_turns() -> None:
         turns = Turns(keys | {"score": score, "reward": 0.0 * episode, "tokens_out": lengths})
         expected = np.where(episode < 3, weight, 1.0) * np.asarray(grpo("score").evaluate(turns))
         np.testing.assert_allclose(np.asarray(adora("score").evaluate(turns)), expected, atol=1e-12)
+
+
+@exact
+def quick_answers() -> None:
+    """In the line's world: who is right without searching against a wrong search counts .1, who searched twice 1."""
+    for chances, weight in (([[1.0], [0.0], [0.0]], 0.1), ([[0.0], [0.0], [1.0]], 1.0)):
+        turns = rollout(lambda: Lookup(chances=chances), Team(searcher=random_legal()), groups=2, group_size=12)  # noqa: B023
+        plain = np.asarray(grpo().evaluate(turns))
+        assert np.abs(plain).min() > 0.1, "right and wrong ones in both groups"
+        np.testing.assert_allclose(np.asarray(adora(length="searches").evaluate(turns)), weight * plain, atol=1e-12)
 
 
 @exact
