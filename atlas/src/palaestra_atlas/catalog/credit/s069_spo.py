@@ -8,6 +8,7 @@ not. Left out: language models, replay of edges.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,9 +55,9 @@ def paid_on_the_way() -> None:
     turns = Turns(keys | {name: [values[place] for place in order] for name, values in columns.items()})
     for signal, expected in ((spo_chain(), [0.1, 0.25, -0.3, 0.45]), (spo_chain(score="score"), [0, 0.25, -0.5, 0.15])):
         np.testing.assert_allclose(np.asarray(signal.evaluate(turns)), np.array(expected)[order], atol=1e-9)
-    border = Turns({"logprobs": [[float(np.log(0.9)), -1.0]], "values": [[0.2, 0.6]], "score": [1.0]})
+    border = Turns({"logprobs": [[-1.0, math.log(0.9), -1.0]], "values": [[0.2, 0.2, 0.6]], "score": [1.0]})
     credit: Any = spo_tokens(score="score", every=1).evaluate(border)
-    np.testing.assert_allclose(credit.values, [0.0, 0.4], atol=1e-9)
+    np.testing.assert_allclose(credit.values, [0.4, 0.0, 0.4], atol=1e-9)
 
 
 @exact
