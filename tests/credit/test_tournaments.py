@@ -146,6 +146,20 @@ def test_a_column_by_group_takes_the_last_rows_in_the_order_of_episodes() -> Non
     assert seen[0][1] == last
 
 
+def test_an_episode_without_an_item_is_in_no_list_and_gets_no_number() -> None:
+    keys = {"group": [0, 0, 0, 1], "episode": [0, 1, 2, 0], "turn": [0] * 4, "agent": ["a"] * 4}
+    for items in ([2.0, None, 7.0, None], [2.0, np.nan, 7.0, np.nan], ["b", None, "c", None]):
+        seen: list[list[object]] = []
+
+        def places(given: list[object], seen: list[list[object]] = seen) -> list[float]:
+            seen.append(given)
+            return [float(number) for number in range(len(given))]
+
+        found = by_group(Turns(keys | {"item": items}), places, name="place", column="item")
+        assert seen == [[items[0], items[2]]]
+        np.testing.assert_array_equal(found["place"].to_numpy().astype(float), [0, np.nan, 1, np.nan])
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(InputError, match="did you mean 'swiss'"):
         tournament([1, 2], judge, topology="swis")  # type: ignore[arg-type]

@@ -213,7 +213,8 @@ def by_group(
     """`Turns` with column `name`: `function` of the list of a group's last `column` values, a number for each episode.
 
     The item of an episode is the column on its last row (of agents that act at once, the last by name), and its number
-    stands on all of its rows. Items come in the order of the episodes' numbers.
+    stands on all of its rows. Items come in the order of the episodes' numbers. An episode without an item (null or
+    NaN) is not in the list, and its number is missing.
 
     Raises:
         InputError: the function does not give a number for each item.
@@ -226,9 +227,12 @@ def by_group(
     last = turns.frame.group_by(episode, maintain_order=True).agg(
         pl.col(column).sort_by(*order, maintain_order=True).last()
     )
+    has_item = pl.col(column).is_not_null()
+    if last.schema[column].is_float():
+        has_item &= pl.col(column).is_not_nan()
     key = [name for name in episode if name != "episode"]
     parts = []
-    for group in last.sort("episode").partition_by(key, maintain_order=True):
+    for group in last.filter(has_item).sort("episode").partition_by(key, maintain_order=True):
         found = np.asarray(function(group[column].to_list()), float)
         if found.shape != (len(group),):
             raise InputError(
@@ -236,7 +240,7 @@ def by_group(
             )
         parts.append(group.select(episode).with_columns(pl.Series(name, found)))
     if not parts:
-        return turns.with_column(**{name: np.zeros(len(turns))})
+        return turns.with_column(**{name: np.full(len(turns), np.nan)})
     joined = turns.frame.join(pl.concat(parts), on=episode, how="left", nulls_equal=True, maintain_order="left")
     return turns.with_column(**{name: joined[name]})
 

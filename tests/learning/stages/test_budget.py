@@ -12,7 +12,7 @@ import pytest
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
-from palaestra.credit import allocate_budget, grpo
+from palaestra.credit import allocate_budget, grpo, rare_success
 from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
@@ -116,6 +116,10 @@ def test_the_prediction_is_from_the_groups_of_the_past() -> None:
     chances = model.predict(np.array([start.array for start in seen if start is not None]))
     sizes = allocate_budget(chances, 24, minimum=1).tolist()
     assert twin.plan(plan, context).group_size == budget.plan(plan, context).group_size == sizes
+    other = predicted_budget(minimum=1, last=10, utility="rare_success")
+    other.load_state_dict(state)
+    by_rarity = allocate_budget(chances, 24, minimum=1, utility=rare_success).tolist()
+    assert other.plan(plan, context).group_size == by_rarity != sizes
 
 
 def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
@@ -148,6 +152,8 @@ def test_of_an_env_that_shows_text_the_words_are_the_features() -> None:
 def test_what_cannot_be_is_named() -> None:
     with pytest.raises(InputError, match="minimum=0"):
         predicted_budget(minimum=0)
+    with pytest.raises(InputError, match="did you mean 'rare_success'"):
+        predicted_budget(utility="rare_sucess")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="14 rollouts are less than 2 for each of 14 tasks"):
         trainer(stages=BUDGET, group_size=1).run()
     by_name = predicted_budget(features=lambda start: np.array([len(start.text)]))

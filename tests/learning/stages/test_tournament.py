@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
@@ -51,6 +52,20 @@ def test_the_better_answer_stands_higher(judge: str, topology: Any) -> None:
     assert ranked["arena"].to_list() == PLACES
     credit = np.asarray(arena_rl().evaluate(ranked))
     assert credit.max() == pytest.approx(1.1619, abs=1e-4), "by rank, however far ahead the winner is"
+
+
+@pytest.mark.parametrize("topology", ["seeded_single", "anchor", "round_robin", "swiss", "single_elimination"])
+@pytest.mark.parametrize("judge", ["reward", f"{__name__}:longer"])
+def test_an_episode_with_nothing_to_compare_takes_no_part(judge: str, topology: Any) -> None:
+    frame = table().frame.with_columns(  # the first of group 0, which would be the anchor, and the last of group 1
+        **{name: pl.when(pl.Series([0, 1, 1, 1, 1, 1, 1, 0]) == 1).then(pl.col(name)) for name in ("reward", "action")}
+    )
+    ranked = tournament(judge, topology=topology)(Turns(frame), context())
+    credit = np.asarray(arena_rl().evaluate(ranked)).reshape(2, 4)
+    assert np.isnan(ranked["arena"].to_numpy().astype(float)).nonzero()[0].tolist() == [0, 7]
+    assert np.isnan(credit).tolist() == np.isin(np.arange(8), [0, 7]).reshape(2, 4).tolist()
+    if topology != "anchor":  # its own score is a mean
+        assert np.nanargmax(credit, axis=1).tolist() == [1, 2], "the longest of those who are there"
 
 
 def test_a_policy_is_asked_about_task_and_both_answers() -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.credit import ValueAtStart, allocate_budget
+from palaestra.credit import ValueAtStart, allocate_budget, mixed_group_probability, rare_success
+from palaestra.credit.budget import Utility
 from palaestra.envs.protocol import Observation
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.cells import hashed
 from palaestra.learning.stages.stage import Context, Stage, stage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 WORDS = 32
 """Numbers that a text becomes."""
+UTILITIES: dict[str, Utility] = {"mixed": mixed_group_probability, "rare_success": rare_success}
 
 
 def array_of(start: Observation) -> np.ndarray:
@@ -45,6 +47,11 @@ class predicted_budget(Stage):
         features: what is known of a task before it is played, as an array: a function of its first observation, or
             `module:name` of one; default `array_of`.
         value: makes the predictor; anew in every iteration, since the policy is another.
+        utility: what the next episode of a task is worth: "mixed", the chance that its group has successes and
+            failures; "rare_success", V₀'s own, which gives most to tasks that are rarely solved.
+
+    Raises:
+        InputError: minimum, last or utility is not allowed.
     """
 
     needs = ("group", "episode", "success")
@@ -57,10 +64,13 @@ class predicted_budget(Stage):
         last: int = 256,
         features: Callable[[Observation], np.ndarray] | str = array_of,
         value: Callable[[], ValueAtStart] = ValueAtStart,
+        utility: Literal["mixed", "rare_success"] = "mixed",
     ) -> None:
+        if utility not in UTILITIES:
+            raise InputError(f"predicted_budget: utility={utility!r}{nearest(str(utility), UTILITIES)}")
         if minimum < 1 or last < 2:
             raise InputError(f"predicted_budget: minimum={minimum} must be at least 1 and last={last} at least 2")
-        self.minimum, self.last, self.value = minimum, last, value
+        self.minimum, self.last, self.value, self.utility = minimum, last, value, UTILITIES[utility]
         self.features = load_object(features, "predicted_budget: features") if isinstance(features, str) else features
         self._known: list[tuple[np.ndarray, float]] = []
         self._asked: list[np.ndarray | None] = []
@@ -76,7 +86,7 @@ class predicted_budget(Stage):
             model = self.value().fit(np.array([x for x, _ in self._known]), solved)
             chances[seen] = model.predict(np.array([self._asked[group] for group in seen]))
         total = plan.episodes
-        sizes = [int(size) for size in allocate_budget(chances, total, minimum=self.minimum)]
+        sizes = [int(size) for size in allocate_budget(chances, total, minimum=self.minimum, utility=self.utility)]
         return dataclasses.replace(plan, group_size=sizes)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

@@ -41,8 +41,8 @@ class tournament(Stage):
     judge: a column or the text of a signal, of which more is better: 10·σ(±lead) points, lead the difference with
     N(0, noise²) drawn anew each time; or `policy:NAME`, a policy of the team that is asked, or
     `module:name`, a policy or a function of two texts that gives two scores. The last three compare what stands in
-    `column` on the episode's last row. prompt: with {task}, {first}, {second}; the first two numbers of the answer
-    count, and an answer without them is 5 to 5.
+    `column` on the episode's last row. An episode with nothing to compare takes no part. prompt: with {task}, {first},
+    {second}; the first two numbers of the answer count, and an answer without them is 5 to 5.
 
     Its credit is `arena_rl()`.
 
@@ -81,7 +81,8 @@ class tournament(Stage):
             return Turns(ranked.frame.drop("_item"))
         judge = self._judge(context)
         seen = pl.col("observation").sort_by("turn").first().over("group", "episode")
-        item = pl.struct(task=seen, text=pl.col(self.column).cast(pl.String))
+        text = pl.col(self.column).cast(pl.String)
+        item = pl.when(text.is_not_null()).then(pl.struct(task=seen, text=text))
         marked = Turns(turns.frame.with_columns(_item=item))
         ranked = by_group(marked, self._standing(judge, context), name="arena", column="_item")
         return Turns(ranked.frame.drop("_item"))

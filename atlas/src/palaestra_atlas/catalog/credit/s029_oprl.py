@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.signals import leave_one_out
 from palaestra.algebra.turns import Turns
 from palaestra.credit import implicit_reward, oprl
 from palaestra.learning.stages.process_reward import process_reward
@@ -60,6 +62,30 @@ def pair_loss() -> None:
     here = context()
     process_reward()(pair(), here)
     np.testing.assert_allclose(here.metrics["process_loss_chooser"], 0.6725, atol=5e-5)
+
+
+@exact
+def two_groups() -> None:
+    """Groups of unlike size, rows in any order, an episode without an outcome, whose step of 9 counts nowhere.
+
+    Sums to the end: -.2, -.6 and .1 in group 0, .2, -.4 and -.3 in group 1; the largest of the batch is .6.
+    """
+    episode = np.array([1, 0, 4, 3, 0, 2, 3])
+    turn, group = [0, 1, 0, 1, 0, 0, 0], np.array([0, 0, 1, 1, 1])[episode]
+    step = np.array([0.1, -0.6, 9.0, -0.3, 0.4, 0.2, -0.1])
+    keys = {"group": group, "episode": episode, "turn": turn, "agent": ["a"] * 7, "step": step}
+    outcome = np.array([1.0, 0.0, 2.0, 0.5, np.nan])
+    scores = pl.Series(outcome[episode], nan_to_null=True)
+    found = np.asarray(oprl("score", step="step", weight=2.0).evaluate(Turns(keys | {"score": scores})))
+    whole = np.array([1.0, -1.0, 1.5, -1.5, np.nan])[episode]  # n/(n - 1) = 2 times the difference from the mean
+    by_step, scaled = np.full(7, np.nan), step / (0.6 + 1e-6)
+    for number in (0, 1):
+        rows = np.flatnonzero((group == number) & (episode != 4))
+        by_step[rows] = (scaled[rows] - scaled[rows].mean()) * len(rows) / (len(rows) - 1)
+    np.testing.assert_allclose(found, whole + 2 * by_step, atol=1e-9)
+    other = oprl("score", step="step", episode=3.0 * leave_one_out("score", over="group", unit="episode"))
+    found = np.asarray(other.evaluate(Turns(keys | {"score": scores})))
+    np.testing.assert_allclose(found, 3 * whole + by_step, atol=1e-9)
 
 
 @exact

@@ -58,6 +58,8 @@ def turn_rewards() -> None:
     """The card's rewards, each in its turn: what was added, and .5 if it was executed; the last turn always was."""
     turns = three_turns()
     np.testing.assert_allclose(np.asarray(spa_reward(executed="executed").evaluate(turns)), [0.7, -0.1, 1.1], atol=1e-9)
+    told = turns.with_column(valid=[None, False, False])  # of the first turn nobody says that it was not executed
+    np.testing.assert_allclose(np.asarray(spa_reward().evaluate(told)), [0.7, -0.1, 1.1], atol=1e-9)
 
 
 @exact

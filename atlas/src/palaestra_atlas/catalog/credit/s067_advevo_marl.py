@@ -52,6 +52,15 @@ def team_baseline() -> None:
 
 
 @exact
+def team_of_the_batch() -> None:
+    """Returns-to-go of two turns with gamma .5; the mean is over all rows of the team, of every group and turn."""
+    agent = ["defender_0", "defender_0", "defender_1", "attacker_0", "defender_1", "attacker_0"]
+    keys = {"group": [0, 0, 0, 0, 1, 1], "episode": [0, 0, 0, 0, 1, 1], "turn": [1, 0, 0, 0, 0, 0], "agent": agent}
+    credit = np.asarray(advevo_marl(gamma=0.5).evaluate(Turns(keys | {"reward": [2.0, 1.0, 0.0, 3.0, 1.0, 0.0]})))
+    np.testing.assert_allclose(credit, [0.75, 0.75, -1.25, 1.5, -0.25, -1.5], atol=1e-9)  # to go 2, 2, 0, 1: mean 1.25
+
+
+@exact
 def safety_first() -> None:
     """Refusing a harmless request, safe and useless, earns .7, later .3; refusing an attack earns 1."""
     team = Team(dict.fromkeys(DEFENDERS, fixed("refuse")) | {ATTACKER: fixed("attack 3", name="attacker")})

@@ -8,6 +8,7 @@ not. Left out: language models, replay of edges.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,23 @@ def chain() -> None:
     credit = np.asarray(spo_chain().evaluate(Turns(keys | {"value": [0.5, 0.5, 0.75, 0.25]})))
     np.testing.assert_allclose(credit, [0, 0.25, -0.5, 0.75], atol=1e-9)
     np.testing.assert_allclose(credit.sum(), 1.0 - 0.5, atol=1e-9)
+
+
+@exact
+def paid_on_the_way() -> None:
+    """What was earned before a cut is added to its value: .5, .6, .85, .55; with a score of its own, .4, it is not.
+
+    A token of probability .9 itself is sure.
+    """
+    order = [2, 0, 3, 1]  # of the rows
+    columns = {"value": [0.5, 0.5, 0.75, 0.25], "reward": [0.1, 0.0, 0.2, 0.7], "score": [0.4] * 4}
+    keys = {"group": [0] * 4, "episode": [0] * 4, "turn": order, "agent": ["a"] * 4}
+    turns = Turns(keys | {name: [values[place] for place in order] for name, values in columns.items()})
+    for signal, expected in ((spo_chain(), [0.1, 0.25, -0.3, 0.45]), (spo_chain(score="score"), [0, 0.25, -0.5, 0.15])):
+        np.testing.assert_allclose(np.asarray(signal.evaluate(turns)), np.array(expected)[order], atol=1e-9)
+    border = Turns({"logprobs": [[-1.0, math.log(0.9), -1.0]], "values": [[0.2, 0.2, 0.6]], "score": [1.0]})
+    credit: Any = spo_tokens(score="score", every=1).evaluate(border)
+    np.testing.assert_allclose(credit.values, [0.4, 0.0, 0.4], atol=1e-9)
 
 
 @exact

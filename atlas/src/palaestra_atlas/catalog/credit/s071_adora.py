@@ -1,7 +1,8 @@
 """[71] ADORA (arXiv 2602.10019): groups whose right answers are not the longest count a tenth.
 
-What is checked is the estimator: its weight on groups worked out by hand, that truncated answers are left out, and that
-a group's credit still sums to zero. Left out: language models, and whether length tells the quality of a group.
+The estimator's weight is checked on groups worked out by hand and against a loop. Whether length tells the quality of a
+group is the world's matter: in `lookup`, where two searches pay, the weight speeds learning; in the same world with the
+good strategy at no search it hinders it much more. Left out: language models.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 
+from palaestra.agents import Team, random_legal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import adora, grpo
+from palaestra.envs.worlds.lookup import Lookup
+from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
-from palaestra_atlas.verification.measures import Left, Measure
 
 CAP = 4054
 CASES = [
@@ -44,6 +46,46 @@ def weights() -> None:
 
 
 @exact
+def borders() -> None:
+    """What is on a border: a score at `correct` is wrong, a length at the cap is cut off, as long is not longer."""
+    half = table(np.array([[0.5, 1, 0]]), np.array([[900, 500, 300]]))  # wrong ones: 900 and 300, mean 600
+    tie = table(np.array([[1, 0]]), np.array([[500, 500]]))
+    cut = table(np.array([[0.4, 0.1]]), np.array([[CAP, CAP]]))  # none is right, and no wrong one is left
+    for turns, llm, vlm in ((half, 0.1, 0.1), (tie, 0.1, 0.1), (cut, 0.1, 1.0)):
+        plain = np.asarray(grpo().evaluate(turns))
+        for credit, weight in ((adora(rule="llm", cap=CAP), llm), (adora(rule="vlm", cap=CAP), vlm)):
+            np.testing.assert_allclose(np.asarray(credit.evaluate(turns)), weight * plain, atol=1e-12)
+    uncapped = np.asarray(adora().evaluate(half))
+    np.testing.assert_allclose(uncapped, 0.1 * np.asarray(grpo().evaluate(half)), atol=1e-12)
+
+
+@exact
+def several_turns() -> None:
+    """Lengths add up over an episode's turns, each episode counts once, and another group's lengths are no matter.
+
+    Group 0: a wrong episode of 300 + 300 + 300, one of 300, their mean is 600; group 1: wrong ones of 5000 and 7000.
+    """
+    episode = np.array([1, 0, 0, 2, 0, 3, 4, 5])
+    keys = {"group": episode // 3, "episode": episode, "turn": [0, 2, 0, 0, 1, 0, 0, 0], "agent": ["solver"] * 8}
+    score = np.array([0.0, 0.0, 1.0, 1.0, 0.0, 0.0])[episode]
+    for right, weight in ((700, 1.0), (500, 0.1)):
+        lengths = [300, 300, 300, right, 300, 9000, 5000, 7000]
+        turns = Turns(keys | {"score": score, "reward": 0.0 * episode, "tokens_out": lengths})
+        expected = np.where(episode < 3, weight, 1.0) * np.asarray(grpo("score").evaluate(turns))
+        np.testing.assert_allclose(np.asarray(adora("score").evaluate(turns)), expected, atol=1e-12)
+
+
+@exact
+def quick_answers() -> None:
+    """In the line's world: who is right without searching against a wrong search counts .1, who searched twice 1."""
+    for chances, weight in (([[1.0], [0.0], [0.0]], 0.1), ([[0.0], [0.0], [1.0]], 1.0)):
+        turns = rollout(lambda: Lookup(chances=chances), Team(searcher=random_legal()), groups=2, group_size=12)  # noqa: B023
+        plain = np.asarray(grpo().evaluate(turns))
+        assert np.abs(plain).min() > 0.1, "right and wrong ones in both groups"
+        np.testing.assert_allclose(np.asarray(adora(length="searches").evaluate(turns)), weight * plain, atol=1e-12)
+
+
+@exact
 def one_sided() -> None:
     """Groups in which all are right, or all wrong, have no credit to weigh."""
     turns = table(np.array([[1, 1, 1], [0, 0, 0]]), np.array([[3, 5, 9], [3, 5, 9]]))
@@ -61,21 +103,6 @@ def every_batch_anew() -> None:
         np.testing.assert_allclose(
             np.asarray(credit.evaluate(turns)), weight * np.asarray(grpo().evaluate(turns)), atol=1e-12
         )
-
-
-def right_length() -> Measure:
-    """Mean number of turns of the held-out episodes that succeed, per seed; 0 if fewer than .7 do."""
-
-    def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            frame = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
-            ends = frame.filter(pl.col("success").is_not_null())
-            right = ends.filter(pl.col("success"))
-            found.append(float((right["turn"] + 1).mean()) if len(right) >= 0.7 * len(ends) else 0.0)  # type: ignore[arg-type, operator]
-        return found
-
-    return measured
 
 
 @reproduction(

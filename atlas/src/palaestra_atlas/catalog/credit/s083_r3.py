@@ -15,8 +15,9 @@ import polars as pl
 
 from palaestra import envs
 from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.signals import is_missing
 from palaestra.algebra.turns import Turns
-from palaestra.credit import entropy_rank_reward, r3
+from palaestra.credit import entropy_rank_reward, inject, r3, reflections, remember
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.reflect import reflect
 from palaestra.learning.stages.replay import replay
@@ -34,6 +35,40 @@ def ranked_failures() -> None:
         found = entropy_rank_reward(ties=ties).evaluate(failures())  # type: ignore[arg-type]
         np.testing.assert_allclose(np.asarray(found), expected, atol=1e-9)
     assert ranked_error() <= 1e-9
+
+
+@exact
+def half_scores() -> None:
+    """Failures score up to .2; of 10 and 15 tokens the top 2 and 3 are the peak; one without a score is not ranked.
+
+    Peaks 2, 1.5 and 3, means .72, .78 and 1.32: the first beats the second; the third, of the highest peak and mean,
+    beats nobody and is beaten by nobody. Rewards 2, .5, .5.
+    """
+    tokens = [[0.4] * 8 + [1.2, 2.8], [0.6] * 12 + [1.5] * 3, [0.9] * 8 + [3.0] * 2, [0.1] * 9 + [50.0]]
+    keys = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4, "entropies": tokens}
+    turns = Turns(
+        keys | {"score": [0.2, 0.0, 0.1, None], "replayed": [False, False, True, False], "truncated": [False] * 4}
+    )
+    found = np.asarray(r3("score", failed=0.2, top=0.2, best=2.0, off_policy=0.5).evaluate(turns))
+    rank = np.array([2.0, 0.5, 0.5])
+    expected = (rank - rank.mean()) / (rank.std(ddof=1) + 1e-6) * [1.0, 1.0, 0.5]
+    np.testing.assert_allclose(found, [*expected, np.nan], atol=1e-9)
+    ranked = np.asarray(entropy_rank_reward(top=0.2, best=2.0, among=~is_missing("score")).evaluate(turns))
+    np.testing.assert_allclose(ranked, [2.0, 0.5, 0.5, np.nan], atol=1e-9)
+
+
+@exact
+def unscored_left_out() -> None:
+    """An episode without a score makes no group mixed and is not kept; of each outcome the last ones are."""
+    past = outcomes([[1, 0, 0, 1, np.nan]], ["x"])
+    buffer = remember(None, past, last=1)
+    assert buffer.frame.select("reward").to_series().to_list() == [0.0, 1.0]
+    wholes = [inject(outcomes([[r, np.nan]], ["x"]), buffer, np.random.default_rng(0)).frame for r in (1.0, 0.0)]
+    added = [whole.filter("replayed")["reward"].to_list() for whole in wholes]
+    assert added == [[0.0], [1.0]]
+    wrong = remember(None, outcomes([[0, 0]], ["x"]).with_column(action=["one", "other"]))
+    drawn = {reflections(wrong, np.random.default_rng(seed), template="{answer}")["x"] for seed in range(20)}
+    assert drawn == {"one", "other"}
 
 
 @exact
@@ -77,7 +112,8 @@ def outcomes(rewards: Sequence[Sequence[float]], tasks: Sequence[str]) -> Turns:
     rows = [(g, e, r, tasks[g]) for g, group in enumerate(rewards) for e, r in enumerate(group)]
     group, episode, reward, task = zip(*rows, strict=True)
     keys = {"group": group, "episode": episode, "turn": [0] * len(rows), "agent": ["a"] * len(rows)}
-    return Turns(keys | {"task": task, "reward": np.array(reward, float), "action": ["said"] * len(rows)})
+    scores = pl.Series(np.array(reward, float), nan_to_null=True)
+    return Turns(keys | {"task": task, "reward": scores, "action": ["said"] * len(rows)})
 
 
 def around(iteration: int) -> Context:

@@ -40,6 +40,36 @@ def worked() -> None:
     np.testing.assert_allclose(np.asarray(credit), [0.5, -1.5, 0.3, 0.5], atol=5e-5)
 
 
+@exact
+def own_score() -> None:
+    """Of another score than the reward, a weight of 2, and a decision that nobody judged: [.5, -1.5, .1, .5]."""
+    table = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["builder"] * 4, "reward": [0.0] * 4}
+    turns = Turns(table | {"score": [1, 0, 1, 1], "action_reward": [0.0, None, -0.2, 0.0]})
+    np.testing.assert_allclose(
+        np.asarray(mas_host("score", weight=2.0).evaluate(turns)), [0.5, -1.5, 0.1, 0.5], atol=5e-5
+    )
+
+
+@exact
+def decisions_judged() -> None:
+    """Query 1 needs code and test. Judged: a role without need, code without an edge, test, test once more, write.
+
+    What solved the query stays solved; of five decisions one earns .2, the other four -.2 each. The horizon ends it.
+    """
+    env = TeamBuilder(horizon=5)
+    seed = next(seed for seed in range(99) if env.reset(seed) and env.task == "query 1")
+    seen = env.reset(seed)
+    said = ("add plan", "add code", "add test to code", "add test to plan", "add write to test")
+    texts, results = [seen["builder"].text], []
+    for action in said:
+        results.append(env.step({"builder": action}))
+        texts += [each.text for each in results[-1].observations.values()]
+    np.testing.assert_allclose([each.info["action_reward"] for each in results], [-0.2, -0.2, 0.2, -0.2, -0.2])
+    assert len(texts) == len(said), "the horizon has ended it"
+    assert texts[-1] == "query 1, team: plan, code, test"
+    np.testing.assert_allclose(results[-1].rewards["builder"], 1 - 5 * 0.05)  # type: ignore[arg-type]
+
+
 def built(decide: Callable[[int, int], str]) -> pl.DataFrame:
     """The last turns of 24 episodes of a builder who decides by the query that it reads and the number of the turn."""
 

@@ -47,6 +47,18 @@ def agreement() -> None:
 
 
 @exact
+def who_is_ranked() -> None:
+    """An episode counts once, as its mean over turns; without an outcome, or an own reward, it is in neither sum.
+
+    Own rewards 1 and 2 put outcomes .5 and 1 in the right order. The sums over three turns would not, nor would the
+    episode of own reward 9 that has no outcome.
+    """
+    keys = {"group": [0] * 6, "episode": [0, 0, 0, 1, 2, 3], "turn": [0, 1, 2, 0, 0, 0], "agent": ["a"] * 6}
+    turns = Turns(keys | {"own": [1.0, 1, 1, 2, 9, None], "whole": [0.5, 0.5, 0.5, 1, None, 1]})
+    np.testing.assert_allclose(np.asarray(ndcg("own", "whole").evaluate(turns)), 1.0, atol=1e-12)
+
+
+@exact
 def integrated() -> None:
     """Own reward plus .6321 or .3679 of the outcome; half of it each where all outcomes are the same."""
     found = np.asarray(comam_reward(outcome="outcome").evaluate(four()))
@@ -54,6 +66,41 @@ def integrated() -> None:
     np.testing.assert_allclose(found[4:], [0.4679, 0.3839, 0.9, 0.8920], atol=1e-4)
     even = np.asarray(comam_reward(outcome="same").evaluate(four()))
     np.testing.assert_allclose(even - four()["reward"].to_numpy(), 0.35, atol=1e-9)
+
+
+@exact
+def own_weights() -> None:
+    """Agreement is weighed against that of the same group's agents; two groups of three and two episodes.
+
+    Outcomes 1, 0, 0: whom the own reward ranks second earns 1/log2(3) = .6309, last .5. Turns add up: a's rewards
+    are 1 and 2 of one episode, 1 and 1 of the others.
+    """
+    worth = np.array([1.0, 0.0, 0.0, 1.0, 0.0])
+    rows = [
+        (0, 0, "a", 0, 1),
+        (0, 0, "a", 1, 2),
+        (0, 1, "a", 0, 1),
+        (0, 2, "a", 0, 1),
+        (0, 0, "b", 0, 1),
+        (0, 1, "b", 0, 5),
+    ]
+    rows += [(0, 2, "b", 0, 0), (1, 3, "a", 0, 0), (1, 4, "a", 0, 1), (1, 3, "b", 0, 2), (1, 4, "b", 0, 1)]  # fmt: skip
+    group, episode, agent, turn, reward = (list(each) for each in zip(*rows, strict=True))
+    keys = {"group": group, "episode": episode, "agent": agent, "turn": turn, "reward": reward}
+    found = np.asarray(comam_reward().evaluate(Turns(keys | {"success": worth[episode]})))
+    second = 1 / np.log2(3)  # of two ranks in group 1, and of b in group 0; a ranks group 0 rightly
+    first = {(0, "a"): 1 / (1 + second), (0, "b"): second / (1 + second)}
+    weights = first | {(1, "a"): second / (1 + second), (1, "b"): 1 / (1 + second)}
+    own = [3, 3, 1, 1, 1, 5, 0, 0, 1, 2, 1]
+    expected = [mine + weights[g, a] * worth[e] for mine, g, a, e in zip(own, group, agent, episode, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    renamed = Turns(keys | {"success": worth[episode], "mine": [float(each) for each in own], "reward": [0.0] * 11})
+    credit = np.asarray(comam("mine").evaluate(renamed))
+    for key in set(zip(group, agent, strict=True)):
+        rows_of = [place for place, pair in enumerate(zip(group, agent, strict=True)) if pair == key]
+        once = np.array(list({episode[place]: expected[place] for place in rows_of}.values()))  # a sample an episode
+        by_hand = (np.array(expected)[rows_of] - once.mean()) / (once.std(ddof=1) + 1e-6)
+        np.testing.assert_allclose(credit[rows_of], by_hand, atol=1e-9)
 
 
 @exact

@@ -60,6 +60,39 @@ def gains_of_logprobs() -> None:
 
 
 @exact
+def unscored_left_out() -> None:
+    """Two groups, rows in any order, episodes of unlike length; one without an outcome is in no statistic.
+
+    Group 0: gains .5, .2 of episode 0, .1 of episode 1, 9 of the one without outcome; outcomes 3, 0 and 1.
+    """
+    rows = [
+        (0, 1, 1, -0.9, 0.0),
+        (0, 0, 0, -2.0, 0.0),
+        (0, 2, 0, -9.0, None),
+        (0, 0, 2, -1.3, 3.0),
+        (1, 0, 0, -1.0, 2.0),
+    ]
+    rows += [(0, 1, 0, -1.0, 0.0), (0, 0, 1, -1.5, 0.0), (0, 2, 1, 0.0, None), (0, 3, 0, -4.0, 1.0)]
+    columns = dict(zip(("group", "episode", "turn", "gold_logprob", "reward"), zip(*rows, strict=True), strict=True))
+    found = np.asarray(igpo(gamma=0.5).evaluate(Turns(columns | {"agent": ["a"] * 9})))
+    gains, outcomes = np.array([0.5, 0.2, 0.1]), np.array([3.0, 0.0, 1.0])
+    first, second, other = (gains - gains.mean()) / gains.std(ddof=1)
+    long, short, at_once = (outcomes - outcomes.mean()) / outcomes.std(ddof=1)
+    by_hand = [
+        short,
+        first + second / 2 + long / 4,
+        np.nan,
+        long,
+        0.0,
+        other + short / 2,
+        second + long / 2,
+        np.nan,
+        at_once,
+    ]
+    np.testing.assert_allclose(found, by_hand, atol=1e-4)
+
+
+@exact
 def current_policy() -> None:
     """The stage asks today's policy: what it has learned since the last iteration shows in the log-probabilities."""
     team = Team(seeker=TabularPolicy(7, name="seeker"))

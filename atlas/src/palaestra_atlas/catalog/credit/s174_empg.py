@@ -1,21 +1,22 @@
 """[174] EMPG (arXiv 2509.09265): confident turns count more, and turns that lead to confident ones earn a bonus.
 
 The premise is exact: for a softmax over logits the mean squared gradient of log π is 1 - Σπ², so confident steps move a
-policy little, and the weight exp(-k·H) makes up for it. A gain is not seen: on the key-door corridor the entropy
-of a table says little about being wrong, and it is learned no sooner than with GRPO. Left out: language models.
+policy little, and the weight exp(-k·H) makes up for it. A gain is hardly seen: on the key-door corridor the entropy
+of a table says little about being wrong, and it is learned no sooner than with GRPO; not much sooner either by a
+policy that was taught half of the way, and is sure there. Left out: language models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
+from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.credit import empg, grpo
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
-from palaestra_atlas.verification.measures import Measure
 
 POLICIES = {(0.9, 0.1): 0.18, (0.5, 0.5): 0.5, (0.7, 0.2, 0.1): 0.46}
 """Policies, and the mean squared gradient worked out by hand."""
@@ -58,6 +59,31 @@ def any_unit() -> None:
 
 
 @exact
+def two_groups() -> None:
+    """Two groups of unlike size, two agents, rows in any order, an episode without a score: turn by turn."""
+    rows = [  # group, episode, agent, turn, entropies of the tokens, score of the episode
+        (0, 0, "a", 0, [0.2, 0.4], 1.0), (0, 0, "b", 1, [0.9], 1.0), (0, 0, "a", 2, [0.1, 0.1, 0.7], 1.0),
+        (0, 1, "a", 0, [0.5], 0.0), (0, 1, "b", 1, [0.05, 0.15], 0.0), (0, 2, "a", 0, [0.6, 0.2], 0.5),
+        (1, 0, "a", 0, [0.8], 2.0), (1, 0, "a", 1, [0.3], 2.0), (1, 1, "a", 0, [0.4, 0.6], 0.0),
+        (1, 2, "a", 0, [9.0], None),
+    ]  # fmt: skip
+    group, episode, agent, turn, entropies, score = (list(each) for each in zip(*rows, strict=True))
+    h = np.array([np.mean(each) for each in entropies[:-1]])
+    h = (h - h.min()) / (h.max() - h.min())
+    scores = {0: np.array([1.0, 0.0, 0.5]), 1: np.array([2.0, 0.0])}
+    a = [(s - scores[g].mean()) / scores[g].std(ddof=1) for g, s in zip(group[:-1], score[:-1], strict=True)]
+    follower = [2, None, None, None, None, None, 7, None, None]  # of the same agent in the episode
+    sure = [0.0 if number is None else np.exp(-2 * h[number]) for number in follower]
+    expected = np.array(a) * np.exp(-0.5 * h) / np.exp(-0.5 * h).mean() + 0.3 * np.array(sure)
+    expected = np.append(expected - expected.mean(), np.nan)
+    order = np.random.default_rng(0).permutation(len(rows))
+    keys = {"group": group, "episode": episode, "agent": agent, "turn": turn, "entropies": entropies, "score": score}
+    turns = Turns({name: [values[place] for place in order] for name, values in keys.items()})
+    found = np.asarray(empg(grpo("score"), k=0.5, k_next=2.0, bonus=0.3).evaluate(turns))
+    np.testing.assert_allclose(found, expected[order], atol=1e-5)
+
+
+@exact
 def small_gradients() -> None:
     """The mean squared gradient of log π is 1 - Σπ², small for confident policies."""
     for policy, by_hand in POLICIES.items():
@@ -65,9 +91,16 @@ def small_gradients() -> None:
         np.testing.assert_allclose([found, found], [1 - np.square(policy).sum(), by_hand], atol=1e-12)
 
 
-def confident_share() -> Measure:
-    """Share of the absolute credit that stands on the less uncertain half of each iteration's turns, per seed."""
-    return lambda left: [share_of(Turns.load(seed / "turns")) for seed in left.seeds()]
+def half_way() -> Callable[[Request], str]:
+    """Script: who knows the way to the key, all but one step in twenty, and from there on moves at random."""
+
+    def play(request: Request) -> str:
+        choices = request.observation.choices
+        assert choices is not None
+        lost = "the key" in request.observation.text or request.rng.random() > 0.95
+        return choices[int(request.rng.integers(len(choices)))] if lost else choices[0]
+
+    return play
 
 
 def share_of(turns: Turns) -> float:

@@ -96,6 +96,20 @@ def alone() -> None:
 
 
 @exact
+def episodes_count_once() -> None:
+    """An episode of many turns is one sample, of its stratum and of its group; eps is added to both deviations."""
+    episode = np.array([3, 0, 1, 1, 2, 1, 4])  # rows in any order; episode 1 has three turns
+    keys = {"group": 0 * episode, "episode": episode, "turn": [0, 0, 2, 0, 0, 1, 0], "agent": ["searcher"] * 7}
+    score, stratum = np.array([2.0, 0.0, 3.0, 1.0, np.nan]), np.array([0, 0, 1, 1, 1])
+    scores = pl.Series(score[episode], nan_to_null=True)
+    turns = Turns(keys | {"reward": np.ones(7), "score": scores, "stratum": stratum[episode]})
+    found = np.asarray(stratified_grpo("score", stratum="stratum", alpha=0.25, eps=0.5).evaluate(turns))
+    within = np.array([1.0, -1.0, 1.0, -1.0, np.nan]) / 1.5  # means 1 and 2, deviations 1
+    group = (score - 1.5) / (np.sqrt(1.25) + 0.5)
+    np.testing.assert_allclose(found, (0.25 * within + 0.75 * group)[episode], atol=1e-12)
+
+
+@exact
 def chosen_stratum() -> None:
     """Where the policy chooses how often it searches, the strata's own credit says nothing about the choice."""
     team = Team(searcher=TabularPolicy(7, name="searcher"))
