@@ -94,7 +94,7 @@ def trunk() -> None:
     policy = MLPPolicy(4, 3, hidden=(16,), seed=1, name="mlp")
     before = policy.represent(_tensor(seen)).detach().numpy()
     learner = PolicyGradient(Team({"car": policy}), lr=0.01, terms="surrogate(), auxiliary()")
-    losses = [learner.update(Turns(rows))["mlp"] for _ in range(40)]
+    losses: list[Any] = [learner.update(Turns(rows))["mlp"] for _ in range(40)]
     after = policy.represent(_tensor(seen)).detach().numpy()
     assert np.abs(after - before).max() > 0.05, "the trunk has not moved"
     for name in ("reward_class", "reconstruction"):
