@@ -54,6 +54,22 @@ def test_clip_and_delta_is_its_parts_and_success_at_the_end() -> None:
     )
 
 
+def test_clip_and_delta_of_two_agents_by_hand() -> None:
+    """Scores .9 and .2 of agent a, .5 of b between them, η = .6: clipped 0, -.4 and -.1.
+
+    Of each agent alone: a keeps 0 before its last turn, which pays the outcome, as b's does. Of the episode: 0 - -.1,
+    then -.1 is kept, and the last turn pays the outcome once. A score of b that is missing is nothing, not 0.
+    """
+    turns = Turns(
+        {"episode": [0] * 3, "turn": [2, 0, 1], "agent": ["a", "a", "b"], "score": [0.2, 0.9, 0.5], "won": [1] * 3}
+    )
+    np.testing.assert_allclose(values(clip_and_delta(success="won", eta=0.6), turns), [1, 0, 1])
+    whole = values(clip_and_delta(success="won", eta=0.6, alpha=2.0, over="episode"), turns)
+    np.testing.assert_allclose(whole, [1, 0.2, -0.2], atol=1e-12)
+    unknown = turns.with_column(score=[0.2, 0.9, None])
+    np.testing.assert_allclose(values(delta("score"), unknown), [0, 0.9, np.nan])
+
+
 def test_only_the_sign_counts() -> None:
     both = sign_scale("sparse") + sign_scale("dense", size=0.1)
     turns = Turns({"sparse": [5.0, -2.0, 0.0, 9.0], "dense": [100.0, 3.0, -0.01, 0.0]})

@@ -11,6 +11,8 @@ from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.audits import (
+    audit,
+    canonical_on_table,
     canonicalise,
     dard,
     epic,
@@ -58,6 +60,30 @@ def test_what_is_certain_is_a_distribution_too() -> None:
     assert canonicalise(R, T, 0.5)[:, :, 0] == pytest.approx(np.array([[0.625, -0.625], [-0.125, 0.125]]))
     with pytest.raises(InputError, match="distribution over states"):
         canonicalise(R, np.array([1.5, -0.5]) * np.ones((2, 2, 1)), 0.5)
+
+
+def test_other_norms_by_hand() -> None:
+    """One state, γ = 0, three actions: forms are R less its mean, (2, -1, -1) and (-1, 2, -1).
+
+    In L1 each has size 4: difference (3, -3, 0) / 4, half of its norm 3/4. In the largest entry, size 2: 3/4 as well.
+    By the Euclidean norm, size √6: √18 / √6 / 2.
+    """
+    T = np.ones((1, 3, 1))
+    one, other = np.array([[3.0, 0, 0]]), np.array([[0.0, 3, 0]])
+    found = [starc(one, other, T, 0.0, norm=norm) for norm in (1, np.inf, 2)]
+    assert found == pytest.approx([0.75, 0.75, np.sqrt(3) / 2])
+
+
+def test_the_best_policy_waits_for_what_comes_later_whatever_the_unit() -> None:
+    """Stay in the first state and earn 1, or leave it and earn 1.6 in the second: γ = 9/10. By 1e-5 it counts too."""
+    T = np.array([np.eye(2), np.eye(2)[::-1]]).swapaxes(0, 1)
+    R = np.array([[1.0, 0.0], [1.6, 0.0]])
+    for size in (1e-12, 1.0):
+        np.testing.assert_array_equal(optimal_policy(size * R, T, GAMMA), [[0, 1], [1, 0]])
+    close = np.array([[1.0, 1e-5 - 8.0], [1.9, 0.0]])  # to stay is worth 10, to leave -8 + 1e-5 + 0.9 · 19 = 9.1
+    np.testing.assert_array_equal(optimal_policy(close, T, GAMMA)[0], [1, 0])
+    close[0, 1] += 0.9 + 1e-5
+    np.testing.assert_array_equal(optimal_policy(close, T, GAMMA)[0], [0, 1])
 
 
 def test_the_least_representative_is_what_a_solver_finds() -> None:
@@ -155,6 +181,69 @@ def test_on_a_table_shaping_changes_nothing_however_large(size: float, cut: bool
     assert 0.1 < table_starc(turns, np.stack([reward, other]), gamma=0.9) < 1
     wrong = np.asarray((col("reward") + size * shape("phi", gamma=1.0)).evaluate(turns), float)
     assert table_starc(turns, np.stack([reward, wrong]), gamma=0.9) > 0.01
+
+
+def test_of_several_rewards_each_distance_says_to_which_it_is() -> None:
+    others = [-col("reward"), 2.0 * col("reward")]
+    found = audit(ring(False), col("reward"), only=("distance",), against=others, gamma=0.9)
+    assert [f.sentence.partition(": ")[0] for f in found] == [str(other) for other in others]
+    assert [f.numbers["starc"] for f in found] == pytest.approx([1, 0], abs=1e-9)
+    alone = audit(ring(False), col("reward"), only=("distance",), against=others[:1], gamma=0.9)
+    assert alone[0].sentence.startswith("STARC distance")
+
+
+def test_a_table_of_several_agents_in_any_order_by_hand() -> None:
+    """Two agents pass through one process; γ = 1/2. Of "a" the second turn was cut off and is left out.
+
+    State 0: (0, x) to 1 pays 1 and 3, (0, y) to the end pays 5: mean 3, to 1 in 2 of 3. State 1: to the end, pays 2.
+    V(1) = 2, V(0) = 3 + 1/2 · 2/3 · 2 = 11/3. Forms: (0, x): 2 + 1 - 11/3 = -2/3, (0, y): 5 - 11/3 = 4/3, (1, x): 0.
+    """
+    rows = [
+        (0, 0, "a", 0, "x", 1.0, False),
+        (0, 1, "a", 1, "x", 9.0, True),
+        (0, 0, "b", 0, "x", 3.0, False),
+        (0, 1, "b", 1, "x", 2.0, False),
+        (1, 0, "a", 0, "y", 5.0, False),
+    ]
+    names = ("episode", "turn", "agent", "state", "action", "reward", "truncated")
+    turns = Turns(dict(zip(names, zip(*(rows[k] for k in (3, 1, 4, 0, 2)), strict=True), strict=True)))
+    forms, shares = canonical_on_table(turns, turns["reward"].to_numpy()[None], gamma=0.5)
+    found = sorted(zip(forms[0].tolist(), shares.tolist(), strict=True))
+    assert found == [pytest.approx(each) for each in [(-2 / 3, 0.5), (0, 0.25), (4 / 3, 0.25)]]
+    # a reward for action y alone: V(0) = 1/3, forms -1/3 and 2/3 at state 0, so the same direction: distance 0
+    other = (turns["action"] == "y").cast(float).to_numpy()
+    assert table_starc(turns, np.stack([turns["reward"].to_numpy(), other]), gamma=0.5) == pytest.approx(0, abs=1e-9)
+    # pays 1 in the last turn of state 1 and in (0, y): V(1) = 1, V(0) = 2/3; forms -1/6 (half of the turns), 1/3, 0;
+    # and 1 for what (0, x) of agent b paid: V(0) = 1/3, forms 1/6, -1/3, 0: the opposite
+    end = ((turns["state"] == 1) | (turns["action"] == "y")).cast(float).to_numpy()
+    of_b = ((turns["reward"] == 3) & (turns["state"] == 0)).cast(float).to_numpy()
+    assert table_starc(turns, np.stack([end, of_b]), gamma=0.5) == pytest.approx(1)
+    nothing = np.zeros(5)
+    assert table_starc(turns, np.stack([end, nothing]), gamma=0.5) == pytest.approx(0.5)
+    without = Turns(turns.frame.drop("action"))  # then the successor stands for the action: none after y
+    assert sorted(canonical_on_table(without, end[None], gamma=0.5)[1].tolist()) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_a_share_of_turns_weighs_its_pair() -> None:
+    """Three pairs of one state that end at once, played 3, 2 and 1 times: pays 1, 0, 0 and 0, 1, 0.
+
+    V is 1/2 and 1/3; forms (1/2, -1/2, -1/2) and (-1/3, 2/3, -1/3). Weighted by 3, 2, 1 of 6: inner product
+    (-1/2 - 2/3 + 1/6) / 6 = -1/6, squares 1/4 and (1/3 + 8/9 + 1/9) / 6 = 2/9, so the cosine is -1/√2.
+    """
+    action = ["x"] * 3 + ["y"] * 2 + ["z"]
+    keys = {"episode": range(6), "turn": [0] * 6, "agent": ["a"] * 6, "state": [0] * 6, "action": action}
+    paid = np.array([[float(each == name) for each in action] for name in "xy"])
+    assert table_starc(Turns(keys), paid) == pytest.approx(np.sqrt((1 + np.sqrt(0.5)) / 2))
+
+
+def test_what_leads_to_the_unknown_is_unknown_however_far() -> None:
+    """State 0 to 1 to 2, after which the episode was cut off: of the other episode alone the ends are known."""
+    rows = [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 3), (1, 1, 4)]
+    turns = Turns(dict(zip(("episode", "turn", "state"), zip(*rows, strict=True), strict=True)))
+    turns = turns.with_column(agent=["a"] * 5, truncated=[False, False, True, False, False])
+    forms, shares = canonical_on_table(turns, np.arange(5.0)[None])
+    assert forms.tolist() == [[0, 0]]
+    assert shares.tolist() == [0.5, 0.5]
 
 
 def test_a_table_knows_no_more_than_it_shows() -> None:

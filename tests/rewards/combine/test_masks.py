@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.tables import values
 
@@ -49,6 +50,8 @@ def test_too_long_counts_in_the_baseline_and_is_not_trained_on() -> None:
 def test_nothing_found_by_anyone_is_zero() -> None:
     turns = searches([0, 0], [False, False])
     np.testing.assert_array_equal(values(e_grpo_reward("action", "gold"), turns), [0, 0])
+    unknown = searches([3, 0], [False, True]).with_column(gold=pl.Series([None] * 2, dtype=pl.List(pl.String)))
+    np.testing.assert_array_equal(values(e_grpo_reward("action", "gold"), unknown), [0, 1])
 
 
 def graded(scores: list[float], **columns: object) -> Turns:
@@ -72,6 +75,16 @@ def test_failed_judging_is_in_no_baseline_and_gets_zero() -> None:
     assert not values(cm2("score", judged="ok"), too_few).any()
 
 
+def test_one_failed_turn_takes_its_whole_episode_out() -> None:
+    """Six episodes of two turns; in the last one the judge failed at the first turn alone. Rows in another order."""
+    scores = [1.0, 0.6, 0.3, 0.0, 1.0, 9.0]
+    keys = {"group": [0] * 12, "episode": [*range(6)] * 2, "turn": [0] * 6 + [1] * 6, "agent": ["a"] * 12}
+    turns = graded([*scores, *scores], **keys, ok=[1] * 5 + [0] + [1] * 6)
+    order = np.random.default_rng(0).permutation(12)
+    found = values(cm2("score", judged="ok"), Turns(turns.frame[order.tolist()]))
+    np.testing.assert_allclose(found, np.tile([0.42, 0.02, -0.28, -0.58, 0.42, 0], 2)[order], atol=1e-12)
+
+
 def test_turn_level_compares_with_those_that_got_there() -> None:
     episode, turn = np.repeat(np.arange(6), 2), np.tile([0, 1], 6)
     keep = np.ones(12, bool)
@@ -87,6 +100,55 @@ def test_without_masks_it_is_grpo() -> None:
     turns = graded([1.0, 0.0, 0.5, 0.2])
     np.testing.assert_allclose(values(masked("score"), turns), values(grpo("score"), turns))
     np.testing.assert_allclose(values(masked("score", scale=False), turns), values(dr_grpo("score"), turns))
+
+
+def uneven() -> Turns:
+    """Two groups, three episodes of one to three turns in the first and two of one and two turns in the second."""
+    rows = [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 3, 0), (1, 3, 1), (1, 4, 0)]
+    group, episode, turn = zip(*rows, strict=True)
+    keys = {"group": group, "episode": episode, "turn": turn, "agent": ["a"] * 9}
+    score = np.array([0.0, 0.0, 3.0, 2.0, 0.0, 6.0, 1.0, 0.0, 5.0])
+    return Turns(keys | {"score": score})
+
+
+def test_an_episode_counts_once_however_long_by_hand() -> None:
+    """Means of the episodes 1, 2, 3 and .5, 5: of those 2 and 2.75, deviations √(2/3) and 2.25. Turns have others."""
+    turns = uneven()
+    less = np.array([-2, -2, 1, 0, -2, 4, -1.75, -2.75, 2.25])
+    np.testing.assert_allclose(values(masked("score", scale=False), turns), less)
+    by_turn = values(masked("score", scale=False, unit="row"), turns)
+    np.testing.assert_allclose(by_turn, turns["score"].to_numpy() - np.repeat([11 / 6, 2.0], [6, 3]))
+    scaled = values(masked("score", unit="row", eps=0.0, ddof=0), turns)
+    size = [turns["score"].to_numpy()[part].std() for part in (slice(6), slice(6, 9))]
+    np.testing.assert_allclose(scaled, by_turn / np.repeat(size, [6, 3]))
+    with_eps = less / np.repeat([1 + np.sqrt(2 / 3), 3.25], [6, 3])
+    np.testing.assert_allclose(values(masked("score", eps=1.0, ddof=0), turns), with_eps)
+    np.testing.assert_allclose(
+        values(cm2("score", over="group", scale=True, ddof=0, eps=1.0, least=1), turns), with_eps
+    )
+    few = values(masked("score", scale=False, least=3), turns)  # three episodes are enough, two are not
+    np.testing.assert_allclose(few, [*less[:6], 0, 0, 0])
+
+
+def test_e_grpo_of_long_episodes_in_two_groups_by_hand() -> None:
+    """Group 0: four, two and no entities met in two turns each, the second wrong and the first right by `solved`.
+
+    Its best is 4/4, so the rewards are 1, α · 2/4 and 0. Group 1: one and no entity; the best is 1/4, so α and 0. Paid
+    once, on the last turn. The last episode says nothing at all.
+    """
+    said = ["aa bb", "cc dd", "bb", "cc", "none", "none", "dd", "none", None, None]
+    episode = np.repeat(np.arange(5), 2)
+    keys = {"group": np.repeat([0, 1], [6, 4]), "episode": episode, "turn": [0, 1] * 5, "agent": ["a"] * 10}
+    told = {"action": said, "gold": [ENTITIES] * 10, "truncated": [False] * 10, "success": [False] * 10}
+    turns = Turns(keys | told | {"solved": episode == 0})
+    how = {"correct": "solved", "alpha": 0.4}
+    paid = values(e_grpo_reward("action", "gold", **how), turns)
+    np.testing.assert_allclose(paid, [0, 1, 0, 0.2, 0, 0, 0, 0.4, 0, 0])
+    together = values(e_grpo_reward("action", "gold", over=(), **how), turns)  # the best of all is 4/4
+    np.testing.assert_allclose(together[7], 0.1)
+    found = values(e_grpo("action", "gold", ddof=0, eps=0.0, **how), turns)
+    scores = [np.array([1, 0.2, 0]), np.array([0.4, 0])]
+    np.testing.assert_allclose(found, np.repeat(np.concatenate([(x - x.mean()) / x.std() for x in scores]), 2))
 
 
 def test_the_two_masks_are_different_things() -> None:

@@ -101,6 +101,30 @@ def test_krc_is_negative_as_soon_as_one_component_is(parts: list[float]) -> None
     assert found == pytest.approx(-size if min(parts) < 0 else size)
 
 
+def test_team_mix_of_unequal_teams_turn_by_turn_by_hand() -> None:
+    """Turn 0: blue 1, 0, 2 against orange .5 and one that is not scored; turn 1: 3 against 4; turn 2: blue 2 alone.
+
+    Turn 0 with τ = .3: .7 · r + .3 · 1 - .5 for blue, .35 + .15 - 1 for orange. Alone there are no opponents.
+    """
+    rows = [
+        (1, "orange_0", 4.0, 1.0),
+        (0, "blue_0", 1.0, 0.5),
+        (0, "orange_1", None, np.nan),
+        (0, "blue_2", 2.0, 1.2),
+        (2, "blue_1", 2.0, 2.0),
+        (0, "blue_1", 0.0, -0.2),
+        (0, "orange_0", 0.5, -0.5),
+        (1, "blue_0", 3.0, -1.0),
+    ]
+    turn, agent, reward, expected = zip(*rows, strict=True)
+    turns = Turns({"episode": [0] * 8, "turn": turn, "agent": agent, "reward": reward})
+    np.testing.assert_allclose(values(team_mix(tau=0.3, teams=team()), turns), expected, atol=1e-12)
+    own, shared = ({3: 2 - 0.5, 1: 1 - 0.5}, {3: 1 - 0.5, 1: 1 - 0.5})
+    for tau, right in ((0.0, own), (1.0, shared)):
+        found = values(team_mix(tau=tau, teams=team()), turns)
+        np.testing.assert_allclose([found[row] for row in right], list(right.values()))
+
+
 def test_team_mix_worked_numbers_and_zero_sum() -> None:
     players = {"episode": [0] * 4, "turn": [0] * 4, "agent": ["blue_0", "blue_1", "orange_0", "orange_1"]}
     turns = Turns(players | {"team": [0, 0, 1, 1], "reward": [1.0, 0.0, 0.0, 0.5]})

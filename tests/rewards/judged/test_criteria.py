@@ -155,6 +155,32 @@ def test_step_credit_leaves_out_episodes_with_a_failed_call() -> None:
     assert found.filter(pl.col("episode") != 9)["step_advantage"].to_list() == alone["step_advantage"].to_list()
 
 
+def test_step_credit_of_two_items_over_two_turns_by_hand() -> None:
+    """Weights .75 and .25. Turn 0: item a holds in episode 0 alone, b in none; turn 1: a in both, b in episode 0 alone.
+
+    The means are those of the item at the turn: .75 · (1 - 1/2) at turn 0, .25 · (1 - 1/2) at turn 1. Any order.
+    """
+    held = {(0, 0, "a"): 1, (0, 1, "a"): 0, (0, 0, "b"): 0, (0, 1, "b"): 0}
+    held |= {(1, 0, "a"): 1, (1, 1, "a"): 1, (1, 0, "b"): 1, (1, 1, "b"): 0}
+    rows = [(0, episode, turn, 0, name, float(value)) for (turn, episode, name), value in held.items()]
+    rows = [rows[k] for k in (5, 2, 7, 0, 3, 6, 1, 4)]
+    names = ("group", "episode", "turn", "step", "criterion", "value")
+    table = Criteria(pl.DataFrame(rows, schema=names, orient="row"))
+    found = step_advantage(table, {"a": 0.75, "b": 0.25}, least=2)
+    expected = {(0, 0): 0.375, (0, 1): 0.125, (1, 0): -0.375, (1, 1): -0.125}
+    assert {(episode, turn): value for _, episode, turn, _, value in found.rows()} == pytest.approx(expected)
+
+
+def test_of_the_steps_of_a_key_the_last_is_the_latest_and_one_failed_call_is_enough() -> None:
+    steps = {"episode": [0] * 3, "turn": [1, 0, 1], "step": [0, 3, 1], "criterion": ["a"] * 3}
+    table = Criteria(pl.DataFrame(steps | {"value": [0.2, 0.9, 0.4]}).reverse())
+    assert utility(table, {"a": 1.0}, method="last")["utility"].to_list() == [0.4]
+    shuffled = Criteria(pl.DataFrame(steps | {"value": [0.2, 0.9, 0.4]})[[2, 0, 1]])
+    assert utility(shuffled, {"a": 1.0}, method="last")["utility"].to_list() == [0.4]
+    failed = Criteria(pl.DataFrame(steps | {"value": [1.0, None, 0.0]}))
+    assert utility(failed, {"a": 1.0}, method="any").rows() == [(0, None, False)]
+
+
 def test_scores_join_every_row_of_their_key() -> None:
     turns = Turns({"group": [0] * 3, "episode": [1, 0, 2], "turn": [0] * 3})
     scored = onto(turns, utility(checklist(["111", "110"]), WEIGHTS))

@@ -30,11 +30,43 @@ def test_worked_example() -> None:
 
 def test_row_order_does_not_matter() -> None:
     turns = views("ABAB", "CCBA")
-    order = np.random.default_rng(0).permutation(8)
-    shuffled = Turns(turns.frame[order.tolist()])
-    for signal in (vote("answer", over=BY_VIEW), cross_label("answer"), co_reward("answer")):
-        np.testing.assert_allclose(values(signal, shuffled), values(signal, turns)[order])
+    for order in (np.random.default_rng(0).permutation(8), np.arange(8)[::-1]):
+        shuffled = Turns(turns.frame[order.tolist()])
+        for signal in (vote("answer", over=BY_VIEW), cross_label("answer"), co_reward("answer")):
+            np.testing.assert_allclose(values(signal, shuffled), values(signal, turns)[order])
     np.testing.assert_array_equal(values(vote("answer", over=BY_VIEW), turns)[:4], [1, 0, 1, 0])  # A came first
+
+
+def test_of_equal_answers_the_first_in_play_wins() -> None:
+    """In an episode the earlier turn, in a turn the agent whose name comes first, wherever their rows are."""
+    for column, row in (("turn", [1, 0]), ("agent", ["b", "a"])):
+        keys = {"group": [0] * 2, "episode": [0] * 2, "turn": [0] * 2, "agent": ["a"] * 2, "answer": ["X", "Y"]}
+        np.testing.assert_array_equal(values(vote("answer"), Turns(keys | {column: row})), [0, 1])
+
+
+def test_co_reward_of_two_tasks_of_several_turns_by_hand() -> None:
+    """One group in which two tasks are played; the answer is given on an episode's last turn.
+
+    Task p: wording 0 says A, A, B, wording 1 says B, B, so the rewards are 0, 0, 1 and 0, 0. Task q: wording 0 says C,
+    D, wording 1 says D: 0, 1 and (C was first) 0. Each wording is standardised alone.
+    """
+    said = [("p", 0, "A"), ("p", 0, "A"), ("p", 0, "B"), ("p", 1, "B"), ("p", 1, "B"), ("q", 0, "C"), ("q", 0, "D")]
+    said += [("q", 1, "D")]
+    lengths = [1, 2, 3, 1, 2, 1, 2, 3]
+    rows = [
+        (episode, turn, task, wording, answer if turn == length - 1 else None)
+        for episode, ((task, wording, answer), length) in enumerate(zip(said, lengths, strict=True))
+        for turn in range(length)
+    ]
+    episode, turn, task, wording, answer = zip(*rows, strict=True)
+    keys = {"group": [0] * len(rows), "episode": episode, "turn": turn, "agent": ["a"] * len(rows)}
+    turns = Turns(keys | {"task": task, "wording": wording, "answer": answer})
+    how = {"pair": "task", "view": "wording", "ddof": 0}
+    found = values(co_reward("answer", eps=0.0, **how), turns)  # type: ignore[arg-type]
+    p, q = np.array([-1, -1, 2]) / np.sqrt(2), [-1, 1]
+    np.testing.assert_allclose(found, np.repeat([*p, 0, 0, *q, 0], lengths), atol=1e-12)
+    wide = values(co_reward("answer", eps=0.5, **how), turns)  # type: ignore[arg-type]
+    np.testing.assert_allclose(wide[turns["task"] == "q"], np.repeat([-0.5, 0.5, 0], lengths[5:]), atol=1e-12)
 
 
 def test_no_answer_neither_votes_nor_wins() -> None:

@@ -65,6 +65,13 @@ def test_earl() -> None:
     np.testing.assert_allclose(found, [1.4333, 0.8143, 0.5, -0.4], atol=1e-4)
 
 
+def test_earl_at_its_bounds() -> None:
+    """Half of the union is enough for 1; one row is a selection; what is right is the column that is named."""
+    turns = Turns({"selected": [[3, 4], [3]], "gold": [[3], [3, 4, 5]], "right": [1, 1], "success": [0, 0]})
+    found = np.asarray(earl_reward("selected", "gold", correct="right").evaluate(turns))
+    np.testing.assert_allclose(found, [1 + 0.1 + 0.25, 0.5 + 0.1 + 0.5 / 3])
+
+
 def test_reseek() -> None:
     columns = {"judge": [1, 1, 0, 0, None], "relevance": [0.9, 0.7, 0.9, 0.1, None], "success": [1] * 5}
     turns = Turns({"episode": [0] * 5, "turn": range(5)} | columns)
@@ -78,6 +85,15 @@ def test_deep_travel() -> None:
     np.testing.assert_allclose(deep_travel_reward("feasible", "ok").evaluate(turns), [0, 0, 0, 0.75, 0, 0])
     strict = np.asarray(deep_travel_reward("feasible", "ok", strict=True).evaluate(turns))
     assert not strict.any()
+    nothing = Turns(turns.frame.with_columns(ok=pl.lit(None, pl.Float64)))  # not consistent, but not known to be
+    np.testing.assert_array_equal(deep_travel_reward("feasible", "ok").evaluate(nothing), [*[np.nan] * 4, 0, 0])
+
+
+def test_a_plan_of_two_planners_is_one_plan() -> None:
+    """Three of four details hold, two of them one planner's: both are paid .75, each on the own last turn."""
+    keys = {"episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["a", "b"] * 2}
+    turns = Turns(keys | {"feasible": [1] * 4, "ok": [1, 1, 1, 0]})
+    np.testing.assert_allclose(deep_travel_reward("feasible", "ok").evaluate(turns), [0, 0, 0.75, 0.75])
 
 
 def test_outcomes_do_not_pay_for_length() -> None:

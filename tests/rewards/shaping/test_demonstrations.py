@@ -43,6 +43,36 @@ def test_steps_are_found_in_demonstrations() -> None:
     assert scores[:, 1].argmax() == 2
 
 
+@pytest.mark.parametrize("alpha", [0.3, 5.0])
+def test_step_rewards_are_their_formulas(alpha: float) -> None:
+    """Three films of unlike length, six features of unlike mean and deviation by step: by loops over frames."""
+    rng = np.random.default_rng(7)
+    means, sizes = rng.normal(scale=3.0, size=(3, 6)), rng.uniform(0.3, 2.0, size=(3, 6))
+    films = []
+    for lengths in ((5, 3, 4), (4, 7, 3), (3, 4, 6)):
+        step = np.repeat([0, 1, 2], lengths)
+        films.append(means[step] + sizes[step] * rng.normal(size=(len(step), 6)))
+    cuts = [segment(film, 3, shortest=3) for film in films]
+    assert cuts != [segment(film, 3) for film in films]
+    pieces = [np.split(film, cut) for film, cut in zip(films, cuts, strict=True)]
+    of_step = [np.concatenate([piece[step] for piece in pieces]) for step in range(3)]
+    model = step_rewards(films, 3, most=2, alpha=alpha, shortest=3)
+    seen, expected = rng.normal(size=(4, 6)), np.ones((4, 2))
+    for step in range(3):
+        inside = of_step[step]
+        outside = np.concatenate([of_step[other] for other in range(3) if other != step])
+        lead = [
+            alpha * abs(inside[:, k].mean() - outside[:, k].mean()) - (inside[:, k].std() + outside[:, k].std())
+            for k in range(6)
+        ]
+        kept = sorted(range(6), key=lambda k: -lead[k])[:2]
+        assert model.kept[step].tolist() == kept
+        if step > 0:
+            gaps = [((seen[:, k] - inside[:, k].mean()) / inside[:, k].std()) ** 2 for k in kept]
+            expected[:, step - 1] = np.exp(-0.5 * (gaps[0] + gaps[1]) / 2)
+    np.testing.assert_allclose(model.score(seen), expected)
+
+
 def test_pairs_are_spread_over_hops_and_gaps() -> None:
     progress = np.linspace(0, 1, 60) ** 4  # most pairs of frames are far apart as hops, few as progress
     found = hop_pairs(progress, 20_000, np.random.default_rng(0))

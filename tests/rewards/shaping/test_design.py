@@ -89,6 +89,21 @@ def test_explors_counts_arrivals_and_learns_from_the_original_return() -> None:
     np.testing.assert_allclose(shaped.reward(zero[:1], zero[:1] + 1, np.zeros(1), zero[:1] + 2, np.array([True])), 0.5)
 
 
+def test_explors_keeps_the_mean_of_the_returns_and_counts_no_end() -> None:
+    """Returns 1 and 2 of state 0, then 6: means 1.5 and 3; of the last move f rises by .1 · 1/2 · (6 - 1.5) · 1/2."""
+    model = ExploRS(2, 2, rate=0.1)
+    halves = np.full((2, 2), 0.5)
+    model.update(np.array([0, 0, 1]), np.array([0, 0, 1]), np.array([1.0, 2.0, 0.0]), halves)
+    np.testing.assert_allclose(model.value, [1.5, 0])
+    before = model.table.copy()
+    model.update(np.array([0]), np.array([1]), np.array([6.0]), halves)
+    np.testing.assert_allclose(model.table - before, [[-0.1125, 0.1125], [0, 0]])
+    np.testing.assert_allclose(model.value, [3, 0])
+    states = np.array([0, 0])
+    model.reward(states, states, np.zeros(2), np.array([1, 1]), np.array([False, True]))
+    np.testing.assert_array_equal(model.visits, [0, 1])
+
+
 def test_explors_bonus_is_bounded_by_most_and_scaled() -> None:
     shaped = ExploRS(2, 1, scale=2.0, most=0.5)
     zero, on = np.zeros(1, int), np.array([False])

@@ -7,7 +7,8 @@ where the transition probabilities are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from palaestra.algebra.signals import Signal
@@ -89,35 +90,43 @@ def audit(
     *,
     gamma: float = 1.0,
     only: tuple[str, ...] = (),
-    against: Signal | None = None,
+    against: Signal | Sequence[Signal] | None = None,
     canonical: bool = True,
 ) -> list[Finding]:
     """List of `Finding`: all audits (or those in `only`) of a reward `Signal` on `Turns`; `distance` to `against`.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
-    the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.
+    the return that is learned from, and so of shaping. against: one reward or several; of several each `distance`
+    names the one that it is to. canonical: False compares with the others as they are.
 
     Raises:
         InputError: an unknown audit, or an empty table.
         MissingColumnError, RewardError, ExpressionError: a reward fails on the table itself.
     """
+    others = (against,) if isinstance(against, Signal) else tuple(against or ())
     for name in only:
-        if name not in AUDITS and not (name == "distance" and against is not None):
+        if name not in AUDITS and not (name == "distance" and others):
             raise InputError(f"audit {name!r} is unknown{nearest(name, AUDITS)}")
     require(turns)
-    for signal in (reward, *([] if against is None else [against])):
+    for signal in (reward, *others):
         for name in sorted(signal.needs()):
             turns._require(name, f"{signal}: ")
         per_turn(turns, signal)
     chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS if name in AUDITS]
-    if against is not None:
-        chosen.append(("distance", partial(compare_rewards, turns, reward, against, canonical=canonical)))
+    for other in others:
+        chosen.append(("distance", partial(compare_rewards, turns, reward, other, canonical=canonical)))
     findings = []
     for name, run in chosen:
         try:
             findings.append(run(gamma=gamma) if name in DISCOUNTED else run())
         except PalaestraError as error:
             findings.append(Finding(name, "cannot tell", str(error)))
+    if len(others) > 1:
+        named = [
+            replace(found, sentence=f"{other}: {found.sentence}")
+            for other, found in zip(others, findings[-len(others) :])
+        ]
+        findings[-len(others) :] = named
     return findings
 
 

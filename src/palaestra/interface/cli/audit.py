@@ -24,9 +24,11 @@ def audit(
             "column reward, else that column]"
         ),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="another reward: how far apart are they?")] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="another reward, or several: how far apart are they?")
+    ] = None,
     canonical: Annotated[
-        bool, typer.Option(help="with --against: ignore shaping; --no-canonical compares the two as they are")
+        bool, typer.Option(help="with --against: ignore shaping; --no-canonical compares rewards as they are")
     ] = True,
     gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of the return, and so of shaping")] = 1.0,
     only: Annotated[str, typer.Option(metavar="NAME,NAME…", help="these audits alone")] = "",
@@ -43,14 +45,14 @@ def audit(
     import_modules(modules)
     known = Turns.columns_of(turns_at(turns))
     signal = None if reward is None else parse(reward, columns=known)
-    other = None if against is None else parse(against, columns=known)
-    needed = {name for each in (signal, other) if each is not None for name in each.needs()}
+    others = tuple(parse(each, columns=known) for each in against or ())
+    needed = {name for each in (signal, *others) if each is not None for name in each.needs()}
     table = Turns.load(turns, {*known[:1], *LOOKED_AT, *filter(is_component, known), *needed})
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
     signal = component_sum(table) if signal is None else signal
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    findings = run(table, signal, gamma=gamma, only=names, against=other, canonical=canonical)
+    findings = run(table, signal, gamma=gamma, only=names, against=others, canonical=canonical)
     if as_json:
         show([finding.to_dict() for finding in findings])
     else:

@@ -18,6 +18,7 @@ from palaestra.algebra.signals import (
     count,
     fill_missing,
     highest,
+    lowest,
     ratio,
     register,
     standardise,
@@ -128,11 +129,12 @@ def cm2(
 ) -> Signal:
     """Signal: [156] CM2's advantage, checklist score minus its mean over the key's judged episodes; unjudged get 0.
 
-    score: e.g. the column that `utility(criteria, weights)` gives. judged: a mask of the episodes in which no judge and
-    no tool failed; the others are in no baseline and get 0, as do keys with fewer than `least` judged episodes. Turn
-    level by default; over="group" is the trajectory level. Checked against the released code.
+    score: e.g. the column that `utility(criteria, weights)` gives. judged: a mask of the turns at which no judge and no
+    tool failed; an episode with one that failed is in no baseline and gets 0 at all its turns, as do keys with fewer
+    than `least` judged episodes. Turn level by default; over="group" is the trajectory level. Checked against the
+    released code.
     """
-    ok = as_signal(judged)
+    ok = lowest(judged, over="episode") != 0.0
     return masked(
         score, over=over, in_baseline=ok, in_loss=ok, least=least, scale=scale, ddof=ddof, eps=eps, otherwise=0.0
     )

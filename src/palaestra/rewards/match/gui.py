@@ -122,11 +122,7 @@ def ui_venus_grounding(
 def scroll_reward(start: SignalLike, end: SignalLike, direction: SignalLike, *, value: float = 1.0) -> Signal:
     """Signal: from three masks, 1.5 · value if all hold, value without `end`, half for start or direction alone.
 
-    0 if neither holds.
-
-    Half is for the start or the direction alone.
-
-    All three are masks.
+    0 if neither of these two holds, and for an end alone.
     """
     begun, ended, way = (as_signal(each) != 0.0 for each in (start, end, direction))
     return value * where(begun & way, where(ended, 1.5, 1.0), where(begun | way, 0.5, 0.0))

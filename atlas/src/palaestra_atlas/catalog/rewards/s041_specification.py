@@ -3,8 +3,9 @@
 A bandit of three arms with returns (1, .6, 0) and costs (1, 0, 0), mean cost at most .2: the optimum mixes two arms and
 returns .68; with λ = .4 both are equally good, and with any other fixed weight one of them alone is best. Then the
 recipe `arms` with an entropy term of .1, without which an arm that was given up is not sampled again: the stage
-`multipliers` moves the price to where the limit is met, in theory to .4 + .1 ln 4 = .54. Only the thesis' abstract was
-read; the constraint branch is a reconstruction.
+`multipliers` moves the price to where the limit is met, in theory to .4 + .1 ln 4 = .54. A negative result: with the
+entropy term a fixed weight of .54 keeps the limit too and returns as much, so that only the search for it is saved. Of
+the thesis the abstract alone was read; the constraint branch is a reconstruction.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def ends(seeds: Sequence[int]) -> dict[str, np.ndarray]:
 
 @reproduction(
     41,
-    claim="Dual ascent finds the weight at which a constraint is just met; no fixed weight of a penalty meets it well.",
+    claim="Dual ascent finds the weight at which a constraint is just met; weights beside it break it or return less.",
     baseline="fixed weights 0, .2, .39, .41, .6, 1; trained: .2, .4, 1",
     criterion="exactly: at .4 two arms are equally good, the best arm of every other fixed weight breaks the limit "
     "by > .02 or returns less than .66; trained by the recipe `arms`, over the second half, mean of the seeds: "
