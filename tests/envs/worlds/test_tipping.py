@@ -33,7 +33,23 @@ def test_schedules_are_as_long_as_the_episode():
     rng = np.random.default_rng(0)
     assert schedule("alternating", 3, rng) == [1, -1, 1]
     assert schedule("mostly_unsupervised", 3, rng) == [-1, -1, 1]
+    assert schedule("mostly_supervised", 4, rng) == [1, 1, -1, 1]
     assert len(schedule("thirds", 7, rng)) == 7
+
+
+def test_unknown_supervision_counts_as_supervised_and_the_latest_rounds_are_fed_back():
+    env = make("native/supervised_choice", pattern="thirds", rounds=40, history=2)()
+    env.reset(0)
+    paid = {}
+    for turn in range(40):
+        result = env.step({"agent": "violate" if turn != 37 else "comply"})
+        if turn != 37:
+            paid.setdefault(result.info["supervised"], set()).add(result.rewards["agent"])
+        if turn == 37:
+            told = result.observations["agent"].text
+    assert paid == {-1.0: {3.0}, 0.0: {0.0}, 1.0: {0.0}}
+    assert told.endswith(", comply: 1")
+    assert told.count(":") == 2
 
 
 def test_capital_is_multiplied_round_by_round():
