@@ -79,6 +79,8 @@ def test_joining_is_the_expectation_over_the_others():
     assert float(joining_gain(q, n, k)) == pytest.approx(join - stay)
     assert tipping_point(8, 4, low=1.0) == 0.0
     assert best_response_path(0.9, 8, 4, steps=3, rate=1.0).tolist() == [0.9, 1.0, 0.0, 0.0]
+    assert best_response_path(0.2, 8, 4, steps=1, rate=1.0, low=1.0)[-1] == 1.0, "joining in vain costs nothing"
+    assert best_response_path(0.2, 8, 4, steps=1, rate=1.0)[-1] == 0.0
 
 
 def test_drift_and_contagion_by_hand():
