@@ -95,6 +95,9 @@ def test_drift_and_contagion_by_hand():
     assert found["rate"].to_list() == [0.5, 0.25]
     assert found["tipping"].to_list() == [1.0, 1.0]
     assert drift(table.drop("group_success"), "joined", at=0.9)["tipping"][0] is None
+    assert drift(table, "joined", at=0.5)["tipping"][0] == 1.0, "a rate of just so much has tipped"
+    blank = pl.concat([table, table.head(2).with_columns(joined=pl.lit(None, pl.Float64))])
+    assert drift(blank, "joined")["n"].to_list() == [4, 4], "who made no choice is not counted"
     assert contagion(table.filter(pl.col("episode") == 1)) is None
 
 
