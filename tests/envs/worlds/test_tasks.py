@@ -47,7 +47,7 @@ def test_the_right_answer_is_worth_one_and_the_way_a_part_of_it():
     paid = [env.step({"analyst": said}).rewards["analyst"] for said in (step, "SELECT 1", f"answer: {question.answer}")]
     assert paid == pytest.approx([0.4, 0.0, 0.6]), "in the turn that shows it"
     assert ask(Investigation(gamma=0), everything, "answer: nothing", seed=seed)[0] == 0.0
-    whole = "SELECT entity FROM evidence WHERE alert = '{}'".format(question.end_alert)
+    whole = f"SELECT entity FROM evidence WHERE alert = '{question.end_alert}'"
     assert ask(Investigation(), step, whole, "answer: nothing", seed=seed)[1].info["steps_found"] == 1, "not the answer"
     _, result = ask(Investigation(), "SELECT entity FROM evidence", seed=seed)
     assert len(result.observations["analyst"].text.splitlines()) == 2 + 15, "so many rows are shown"
