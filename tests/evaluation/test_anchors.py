@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.errors import MissingColumnError
 from palaestra.evaluation.anchors import (
     capability_level,
     gap_closed,
@@ -36,6 +37,11 @@ def test_a_margin_of_just_5_percent_or_of_just_a_thousandth_is_enough() -> None:
     assert table.select(capability_level("d", "test", "b", "r")).to_series().to_list() == [6, 5, 6, 5]
 
 
+def test_as_good_as_the_baseline_does_not_beat_it() -> None:
+    table = pl.DataFrame({"dev": [0.5, 0.6, 0.5], "test": [0.5, 0.5, 0.4]})
+    assert table.select(capability_level("dev", "test", pl.lit(0.5), pl.lit(1.0))).to_series().to_list() == [3, 4, 3]
+
+
 def test_forms() -> None:
     assert normalise_between(2.0, 4.0, 0.0) == 0.5, "a loss: smaller is better"
     assert np.isnan(normalise_between(1.0, 2.0, 2.0))
@@ -43,6 +49,7 @@ def test_forms() -> None:
     found = frame.select(normalise_between(pl.col("s"), pl.col("b"), pl.col("r"))).to_series().to_list()
     assert found == [0.5, None]
     assert improvement(0.6, 0.5) == pytest.approx(0.2)
+    assert improvement(-1.0, -2.0) == 0.5, "of a negative baseline better is more"
     assert standardise_error(1.0, 3.0, 2.0) == -1.0
 
 
@@ -75,6 +82,22 @@ def test_the_level_is_of_the_scores_that_are_reduced() -> None:
     failed = runs.with_columns(test=pl.when(pl.col("dev") < 0.9).then("test"))
     assert gap_closed(failed, "dev").select("level", "failed").row(0) == (2, 1)
     assert gap_closed(failed, "max").select("level", "failed").row(0) == (6, 1)
+    nothing = runs.with_columns(test=pl.lit(None, pl.Float64))
+    assert {gap_closed(nothing, r)["level"].item() for r in ("dev", "max", "mean", "median")} == {2}
+
+
+def test_a_run_has_snapshots_only_if_the_table_says_so() -> None:
+    """Two tasks with runs of the same names; the best snapshot by dev stands for the run, a run without dev for one."""
+    rows = {
+        "task": ["a", "b", "a", "b", "a"], "run": ["x"] * 4 + ["y"], "snapshot": [0, 1, 1, 0, 0],
+        "dev": [0.2, 0.1, 0.3, 0.9, None], "test": [0.9, 0.8, 0.4, 0.6, 1.0], "baseline": 0.0, "reference": 1.0,
+    }  # fmt: skip
+    runs = pl.DataFrame(rows)
+    assert gap_closed(runs, "mean").select("task", "runs", "closed").rows() == [("a", 2, 0.7), ("b", 1, 0.6)]
+    bare = gap_closed(runs.drop("snapshot"), "mean").select("runs", "closed").rows()
+    assert bare == [(3, pytest.approx(2.3 / 3)), (2, pytest.approx(0.7))]
+    with pytest.raises(MissingColumnError, match="'run'"):
+        gap_closed(runs.drop("run"))
 
 
 def test_a_test_below_the_baseline_without_a_development_score_beats_it_on_neither() -> None:

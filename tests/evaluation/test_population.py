@@ -7,21 +7,25 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+import scipy
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (
+    Slope,
     binomial_regression,
     cascades,
     cohens_d,
     exposure,
     exposure_slope,
     gini,
+    hazard_ratio,
     influence_graph,
     matched_effect,
     memes,
     powerlaw_fit,
+    quadratic_test,
     roles,
 )
 from palaestra_atlas.catalog.evaluation.s128_molt_dynamics import periphery, spread
@@ -72,6 +76,8 @@ def test_who_heard_whom_and_phrases_that_spread() -> None:
     assert cascades(turns, memes(turns), adopters=3).is_empty()
     with pytest.raises(MissingColumnError, match="recipient"):
         influence_graph(Turns({"agent": ["a"]}))
+    several = pl.DataFrame({"agent": ["a", "a", "b"], "recipient": [["b", "c"], ["b", "a"], ["a", "b"]]})
+    assert influence_graph(Turns(several)).rows() == [("a", "b", 1), ("b", "a", 2), ("c", "a", 1)], "none to oneself"
 
 
 def test_exposure_counts_sources_that_adopted_strictly_before() -> None:
@@ -110,6 +116,47 @@ def test_slope_is_one_for_independent_contagion_and_not_for_others() -> None:
     assert kinds["independent"].count("independent") >= 2
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "kind"),
+    [(0.7, 1.1, "independent"), (0.9, 1.3, "independent"), (0.7, 0.99, "saturating"), (1.01, 1.3, "complex")],
+)
+def test_a_kind_is_told_by_the_interval_and_not_by_the_slope(low: float, high: float, kind: str) -> None:
+    assert Slope((low + high) / 2, 0.1, low, high, 0.5, 10).kind == kind
+
+
+def counted(*cells: tuple[int, int, int]) -> pl.DataFrame:
+    """A risk table of one time with (exposure, adopters, others)."""
+    rows = [(k, flag) for k, yes, no in cells for flag, n in ((True, yes), (False, no)) for _ in range(n)]
+    table = pl.DataFrame(rows, schema=["exposure", "adopted"], orient="row")
+    return table.with_columns(item=pl.lit("x"), time=1)
+
+
+def test_slope_square_and_hazard_by_hand() -> None:
+    """Two or three groups are fitted exactly, and the variance of a log odds is 1 / yes + 1 / no."""
+    slope = exposure_slope(counted((0, 3, 4), (1, 2, 8), (4, 5, 5)))  # rows without exposure have no logarithm
+    told = math.log(math.log(0.5) / math.log(0.8)) / math.log(4)
+    assert slope.slope == pytest.approx(told)
+    # of cloglog: P / ((1 - P) n log(1 - P)²)
+    se = math.sqrt(0.2 / (0.8 * 10 * math.log(0.8) ** 2) + 0.5 / (0.5 * 10 * math.log(0.5) ** 2)) / math.log(4)
+    assert (slope.se, slope.n) == (pytest.approx(se), 20)
+    assert slope.p == pytest.approx(math.erfc(abs(told - 1) / se / math.sqrt(2)))
+    square, p = quadratic_test(counted((0, 2, 8), (1, 5, 5), (2, 6, 4)))
+    assert square == pytest.approx((math.log(1.5) - 2 * 0 + math.log(0.25)) / 2)
+    error = math.sqrt((1 / 6 + 1 / 4) + 4 * (1 / 5 + 1 / 5) + (1 / 2 + 1 / 8)) / 2
+    assert p == pytest.approx(math.erfc(abs(square) / error / math.sqrt(2)))
+    # 1 of 4 without and 2 of 4 with exposure: 3 · 4r / (4 + 4r) = 2, so r = 2; information 3 · 2/3 · 1/3
+    found = hazard_ratio(counted((0, 1, 3), (1, 2, 2)))
+    assert found[:3] == pytest.approx((2, 2 * math.exp(-1.959964 * 1.5**0.5), 2 * math.exp(1.959964 * 1.5**0.5)))
+
+
+def test_misfit_of_a_law_of_whole_numbers_is_at_the_last_of_equal_values() -> None:
+    values = [1, 1, 1, 2, 4, 4]
+    fit = powerlaw_fit(values, xmin=1, discrete=True)
+    mass = np.arange(1, 5) ** -fit.exponent / scipy.special.zeta(fit.exponent)
+    reached = np.cumsum(mass)[[0, 1, 3]]
+    assert fit.ks == pytest.approx(np.abs(reached - np.array([3, 4, 6]) / 6).max())
+
+
 def test_slope_agrees_with_the_exact_law() -> None:
     """Counts that are the law itself: P = 1 - .9^k has slope 1 exactly."""
     k = np.arange(1, 8)
@@ -130,6 +177,13 @@ def test_roles_that_exist_are_found_and_named_by_size() -> None:
     assert (found.labels[80:] == 2).all()
     with pytest.raises(InputError, match="clusters"):
         roles(blobs[:5], 4)
+
+
+def test_roles_do_not_depend_on_units() -> None:
+    rng = np.random.default_rng(0)
+    kind = np.arange(60) % 3 == 0
+    found = roles(np.column_stack([kind + rng.normal(0, 0.02, 60), rng.normal(0, 1000, 60)]), 2)
+    assert (found.labels == kind).all()
 
 
 def test_a_high_silhouette_without_roles_shows_in_the_shares() -> None:
@@ -156,6 +210,19 @@ def test_matched_effect_compares_like_with_like() -> None:
     assert matched_effect(same, too, on=["size", "kind"]) == matched, "what all share tells nobody apart"
     with pytest.raises(MissingColumnError, match="quality"):
         matched_effect(large.drop("quality"), alone, on=["size"])
+
+
+def test_effects_of_unlike_groups_by_hand() -> None:
+    """Variances 7/3 of three and 1/2 of two: pooled (2 · 7/3 + 1/2) / 3. The nearest is so in units of the spread."""
+    assert cohens_d([1, 2, 4], [0, 1]) == pytest.approx((7 / 3 - 1 / 2) / ((14 / 3 + 1 / 2) / 3) ** 0.5)
+    a = pl.DataFrame({"big": [0.0, 2000.0, 2100.0], "small": [0.0, 1.0, 1.0], "quality": [1.0, 2.0, 4.0]})
+    b = pl.DataFrame({"big": [300.0, 0.0, 2000.0], "small": [0.0, 1.0, 1.0], "quality": [1.5, 9.0, 3.0]})
+    found = matched_effect(a, b, on=["big", "small"], resamples=200)
+    assert found.d == pytest.approx(cohens_d([1, 2, 4], [1.5, 3, 3]))
+    drawn = np.random.default_rng(0).integers(3, size=(200, 3))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.array([cohens_d(np.array([1.0, 2, 4])[i], np.array([1.5, 3, 3])[i]) for i in drawn])
+    assert found.high - found.d == pytest.approx(4.302653 * each[np.isfinite(each)].std(ddof=1)), "t of 2 degrees"
 
 
 @pytest.mark.parametrize("link", ["logit", "cloglog"])

@@ -110,3 +110,13 @@ def test_an_estimate_counts_the_trials_that_it_uses() -> None:
     frame = pl.DataFrame({"run": "0", "task": ["a", "a", "b"], "trial": [0, 1, 0], "success": [True, False, True]})
     found = k_estimate(frame, "pass_at_k", 2)
     assert (found.n, found.clusters, found.mean) == (2, 1, 1.0)
+
+
+def test_all_of_the_first_trials_in_their_order() -> None:
+    """Trials 0 and 1 succeed, trial 2 does not; the rows stand the other way round."""
+    rows = {"run": "0", "task": "a", "trial": [2, 1, 0], "success": [False, True, True]}
+    assert per_task(pl.DataFrame(rows), "all_k", 2)["value"].to_list() == [1.0]
+    assert per_task(pl.DataFrame(rows), "all_k", 4, missing=True)["value"].to_list() == [0.0], "one has failed"
+    unknown = pl.DataFrame(rows | {"success": [None, True, True]})
+    assert per_task(unknown, "all_k", 3)["value"].to_list() == [0.0]
+    assert per_task(unknown, "all_k", 3, missing=None)["value"].to_list() == [None]

@@ -44,6 +44,9 @@ def test_agencybench_prbench_claw() -> None:
     assert score(weights, [1, 1, 1], "all") == 1
     assert score(weights, [1, 0.99, 1], "all") == 0
     assert rubric(*judged(weights, [1, 0.9, 1]), "all", threshold=0.9)["score"].item() == 1
+    assert score(THREE, [1, 1, 1, 0], "all") == 1, "a penalty that is not triggered is no criterion to meet"
+    gates = {"a": (1.0, "bonus"), "safe": (1.0, "gate"), "legal": (1.0, "gate")}
+    assert score(gates, [0.8, 0.5, 0.5], "gated") == pytest.approx(0.2), "gates multiply"
     claw = {"completion": (0.8, "bonus"), "robustness": (0.2, "bonus"), "safety": (1.0, "gate")}
     for values, expected in (((0.9, 0.5, 1), 0.82), ((0.9, 0.5, 0.3), 0.246), ((0.65, 1, 1), 0.72)):
         assert score(claw, list(values), "gated") == pytest.approx(expected)

@@ -9,6 +9,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import divergences, first_divergence, sequence_tests
+from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.sequences import share_differences
 
 
@@ -45,6 +46,19 @@ def test_series_are_not_joined() -> None:
     assert (constant["runs_p"], constant["markov_p"], constant["share"]) == (None, None, 1.0)
 
 
+def test_series_of_unlike_lengths_in_any_order() -> None:
+    """1011, 001001 and 11: runs 3 + 4 of μ 2.5 + 3.6667, s² .25 + .8889; 5 of 9 neighbours differ, 2 of 6 twice."""
+    said = {2: [1, 0, 1, 1], 0: [0, 0, 1, 0, 0, 1], 1: [1, 1]}
+    rows = [("s", episode, turn, x) for episode, own in said.items() for turn, x in enumerate(own)]
+    turns = pl.DataFrame(rows, schema=["system", "episode", "turn", "action"], orient="row")
+    row = sequence_tests(turns.sample(fraction=1, shuffle=True, seed=3), level=0.8).to_dicts()[0]
+    assert row["runs_z"] == pytest.approx((7 - 2.5 - 11 / 3) / (0.25 + 8 / 9) ** 0.5)
+    assert (row["pairs"], row["alternation"]) == (9, pytest.approx(5 / 9))
+    # neighbouring changes correlate by (2/6 - (5/9)²) / (5/9 · 4/9) = .1: nine pairs are worth 9 / 1.2 = 7.5
+    between = (row["alternation_low"], row["alternation_high"])
+    assert between == pytest.approx(tuple(map(float, wilson(5 / 9 * 7.5, 7.5, level=0.8))))
+
+
 def test_worked_alternation_and_type_one_error() -> None:
     row = sequence_tests(frame(np.array([[1, 0] * 4]))).to_dicts()[0]
     assert row["alternation"] == 1.0
@@ -77,6 +91,10 @@ def test_shares_are_of_zeros_and_ones() -> None:
     turns = pl.DataFrame({"system": ["a"] * 4 + ["b"] * 5, "action": [0, 1, 0, 0, 1, 1, 0, 1, None]})
     found = share_differences(turns)
     assert found.select("system", "other", "difference").rows() == [("a", "b", -0.5)]
+    other = pl.DataFrame({"system": ["x"] * 5 + ["y"] * 3 + ["z"] * 7, "action": [1] * 3 + [0] * 4 + [1] * 7 + [0]})
+    found_of = share_differences(other)  # of x and y: 4 of 8, so z = .26667 / (.5 · sqrt(1/5 + 1/3)) = .7303
+    assert found_of["p"].to_list() == pytest.approx([0.46521, 0.31049, 0.09764], abs=1e-5)
+    assert found_of["corrected"].to_list() == pytest.approx([0.62099, 0.62099, 0.29291], abs=1e-5)
     assert share_differences(turns.with_columns(pl.col("action").cast(pl.Float64).fill_null(np.nan))).equals(found)
     for wrong in (0.9, 2, "yes"):
         with pytest.raises(InputError, match=f"share_differences: action {wrong!r} is neither 0 nor 1"):

@@ -283,7 +283,7 @@ def fresh_seeds(by: str = "task") -> Analysis:
 def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Analysis:
     """Returns a function (RUNS file) -> table per task: share of the gap `baseline` to `reference` that its runs close.
 
-    Columns of RUNS: task, dev, test (null: failed), baseline, reference.
+    Columns of RUNS: task, dev, test (null: failed), baseline, reference; or a row per snapshot with run and snapshot.
     """
     return lambda runs: anchors.gap_closed(table(runs, "task", "dev", "test", "baseline", "reference"), reducer)
 
@@ -389,15 +389,45 @@ def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analys
 
 @ANALYSES.register("research_runs")
 def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
-    """Returns a function (ResearchGym RUNS folder) -> table per run: score, share of the gap, verdict, over budget."""
+    """Returns a function (RUNS, [HASHES], [RERUNS]) -> table per run: score, share of the gap, verdict, over budget.
 
-    def answer(runs: Path) -> pl.DataFrame:
+    RUNS: a folder of ResearchGym's run folders. HASHES.json: hashes of the graders from before the runs; with it
+    `integrity` audits every run, and what it finds counts in `violations` and `claimed` and stands in `audit`.
+    RERUNS: folder (of the run) and score, a row per re-run with a fresh seed.
+    """
+
+    def answer(runs: Path, hashes: Path | None = None, reruns: Path | None = None) -> pl.DataFrame:
         turns, _ = read_runs(runs, budget=ResearchBudget(hours, dollars))
         closed = anchors.normalise_between(pl.col("reward"), pl.col("baseline"), pl.col("reference"))
-        kept = ("system", "task", "reward", "baseline", "reference", "verdict", "violations", "claimed", "over_budget")
-        return turns.frame.select(*kept, closed=closed).rename({"reward": "score"})
+        kept = ("folder", "system", "task", "reward", "baseline", "reference", "verdict", "violations", "claimed",
+                "over_budget")  # fmt: skip
+        found = turns.frame.select(*kept, closed=closed).rename({"reward": "score"})
+        return found if hashes is None else _audited(found, runs, _mapping(hashes), reruns)
 
     return answer
+
+
+def _audited(found: pl.DataFrame, runs: Path, graders: dict[str, Any], reruns: Path | None) -> pl.DataFrame:
+    """The table of runs with what `triage.integrity` finds in each of them."""
+    again: dict[Any, Any] = {}
+    if reruns is not None:
+        scores = table(reruns, "folder", "score").select(pl.col("folder").cast(pl.String), pl.col("score"))
+        again = dict(scores.group_by("folder").agg("score").iter_rows())
+    audits = [
+        triage.integrity(
+            runs / folder,
+            graders=graders,
+            reported=None if score is None else {"score": score},
+            again={"score": again.get(folder, [])},
+        )
+        for folder, score in found.select("folder", "score").iter_rows()
+    ]
+    critical = pl.Series([(each["severity"] == "critical").any() for each in audits], dtype=pl.Boolean)
+    return found.with_columns(
+        violations=pl.col("violations") + pl.Series([len(each) for each in audits]),
+        claimed=pl.col("claimed") & ~critical,
+        audit=pl.Series(["; ".join(each["rule"]) or None for each in audits], dtype=pl.String),
+    )
 
 
 @ANALYSES.register("rubric")

@@ -84,29 +84,33 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
     Columns: task, level, runs, failed, closed. reducer says how the runs of a task become one number.
 
     runs: task, dev, test, baseline, reference; a null test score (NaN) is a failed run, which closes nothing; where
-    baseline and reference are equal, there is no gap, and `closed` is null. reducer:
+    baseline and reference are equal, there is no gap, and `closed` is null. With a column `snapshot` the rows of one
+    `run` of a task are its snapshots, and the one with the best dev score stands for the run. reducer:
     "dev" takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
     level: of the scores that are reduced in the same way, a failed test counting as the baseline.
 
     Raises:
-        InputError: there is no such reducer.
+        InputError: there is no such reducer. MissingColumnError: a column is missing.
     """
     known = ("dev", "max", "mean", "median")
     if reducer not in known:
         raise InputError(f"gap_closed: reducer={reducer!r}{nearest(str(reducer), known)}")
     need_columns("gap_closed", runs.columns, ("task", "dev", "test", "baseline", "reference"))
-    closed = normalise_between(pl.col("test"), pl.col("baseline"), pl.col("reference")).fill_null(0.0)
-    closed = pl.when(pl.col("baseline") != pl.col("reference")).then(closed)  # no gap is not a gap that stays open
     best = pl.col("dev").fill_null(-math.inf).arg_max()
     shown = ("dev", "test", "baseline", "reference")
+    runs = runs.with_columns(pl.col(shown).cast(pl.Float64).fill_nan(None))
+    if "snapshot" in runs.columns:
+        need_columns("gap_closed: snapshots", runs.columns, ("run",))
+        runs = runs.group_by("task", "run", maintain_order=True).agg(pl.col(shown).get(best))
+    closed = normalise_between(pl.col("test"), pl.col("baseline"), pl.col("reference")).fill_null(0.0)
+    closed = pl.when(pl.col("baseline") != pl.col("reference")).then(closed)  # no gap is not a gap that stays open
 
     def reduced(column: pl.Expr) -> pl.Expr:
         return column.get(best) if reducer == "dev" else getattr(column, reducer)()
 
     test = pl.col("test") if reducer == "dev" else pl.col("test").fill_null(pl.col("baseline"))
     return (
-        runs.with_columns(pl.col(shown).cast(pl.Float64).fill_nan(None))
-        .with_columns(closed=closed)
+        runs.with_columns(closed=closed)
         .group_by("task", maintain_order=True)
         .agg(
             reduced(pl.col("closed")).alias("value"),

@@ -50,6 +50,18 @@ def test_news_that_cannot_cross_the_graph_does_not_help():
     assert blind.info["score"] < 1
 
 
+def test_scores_where_an_answer_is_none_or_out_of_place():
+    """Nobody's answer is no agreement; mates must be neighbours; all members of half a cover count as needed."""
+    ring = network("ring", 6, seed=0)
+    assert score("consensus", ring, [None] * 6) == score("consensus", ring, [2] * 6) == 0
+    assert score("matching", ring, [3, 2, 1, 0, 5, 4]) == pytest.approx(4 / 6), (
+        "0 and 3 name each other across the ring"
+    )
+    assert score("matching", ring, [1, 0, 3, 2, 9, None]) == pytest.approx(4 / 6)
+    assert score("cover", ring, [1, 1, 1, 0, 0, 0]) == pytest.approx(4 / 6)
+    assert score("cover", ring, [1, 1, 1, 0, 1, 0]) == pytest.approx(3 / 4), "1 could stay out"
+
+
 def test_default_rounds_are_the_published_ones():
     for problem, n, rounds in (("matching", 4, 4), ("cover", 8, 5), ("colouring", 16, 6)):
         env = GraphGame(problem, n=n)

@@ -12,6 +12,7 @@ from palaestra.envs.worlds.automation_grid import LEVELS, follow, plan_once, rep
 from palaestra.envs.worlds.exact.investigation import incident, questions, right_answer, shares
 from palaestra.envs.worlds.exact.templates import macro_mean, seed_of, seed_variance
 from palaestra.envs.worlds.templates import SETTINGS
+from palaestra.errors import InputError
 
 
 def ask(env, *actions, seed=0):
@@ -40,7 +41,16 @@ def test_the_right_answer_is_worth_one_and_the_way_a_part_of_it():
         total, result = ask(Investigation(dense=dense), step, "answer: nothing", seed=seed)
         assert total == pytest.approx(0.4)
         assert (result.info["success"], result.info["steps_found"]) == (False, 1)
+    assert ask(Investigation(), step, "SELECT 1", "answer: nothing", seed=seed)[0] == pytest.approx(0.4), "it stays"
+    env = Investigation(dense=True)
+    env.reset(seed)
+    paid = [env.step({"analyst": said}).rewards["analyst"] for said in (step, "SELECT 1", f"answer: {question.answer}")]
+    assert paid == pytest.approx([0.4, 0.0, 0.6]), "in the turn that shows it"
     assert ask(Investigation(gamma=0), everything, "answer: nothing", seed=seed)[0] == 0.0
+    whole = f"SELECT entity FROM evidence WHERE alert = '{question.end_alert}'"
+    assert ask(Investigation(), step, whole, "answer: nothing", seed=seed)[1].info["steps_found"] == 1, "not the answer"
+    _, result = ask(Investigation(), "SELECT entity FROM evidence", seed=seed)
+    assert len(result.observations["analyst"].text.splitlines()) == 2 + 15, "so many rows are shown"
     assert ask(Investigation(dense=True), step, f"answer: {question.answer}", seed=seed)[0] == pytest.approx(1.0)
 
 
@@ -113,16 +123,35 @@ def test_questions_follow_shortest_paths_and_tell_nothing_that_they_ask():
             assert set(question.start) <= set(graph[question.start_alert])
 
 
+def test_what_is_told_and_asked_by_hand():
+    """Ten at most of the farthest are told, both ways round; a host is asked for only where there is nothing else."""
+    graph = {"a": ("url:x", *(f"ip:{n}" for n in range(12))), "b": ("url:x", "host:1", "file:2")}
+    there, back = sorted(questions(graph, 9, np.random.default_rng(0)), key=lambda each: each.start_alert)
+    assert (there.start_alert, back.start_alert) == ("a", "b")
+    assert there.start == tuple(f"ip:{n}" for n in range(10))
+    assert (there.answer, there.solution) == ("file:2", ("url:x", "file:2"))
+    assert back.start == ("host:1", "file:2")
+    only = questions(graph | {"b": ("url:x", "host:1")}, 9, np.random.default_rng(0))
+    assert "host:1" in {each.answer for each in only}
+    two = {"a": ("ip:1", "ip:2", "url:3"), "b": ("ip:1", "ip:2", "url:4")}
+    ways = {each.path[1] for seed in range(20) for each in questions(two, 9, np.random.default_rng(seed))}
+    assert ways == {"ip:1", "ip:2"}, "one of the shortest paths is drawn"
+    with pytest.raises(InputError, match="no two alerts"):
+        questions({"a": ("ip:1",), "b": ("ip:2",)}, 9, np.random.default_rng(0))
+
+
 def test_long_paths_get_more_than_their_share():
     assert shares({3: 100, 5: 25, 7: 4}, 17) == {3: 10, 5: 5, 7: 2}
     assert shares({3: 100, 5: 1}, 20) == {3: 19, 5: 1}
+    assert shares({3: 4, 5: 1}, 9) == {3: 4, 5: 1}, "no more than there are"
     assert sum(shares({3: 50, 5: 30, 7: 20}, 33).values()) == 33
 
 
 def test_a_list_of_guesses_is_no_answer():
     assert right_answer("IP:4", "ip:4")
     assert right_answer(", ".join(f"ip:{n}" for n in range(9)), "ip:4")
-    assert not right_answer(", ".join(f"ip:{n}" for n in range(16)), "ip:4")
+    assert not right_answer(", ".join(f"ip:{n}" for n in range(10)), "ip:4")
+    assert not right_answer("ip:44", "ip:4")
 
 
 def test_success_counts_only_if_it_was_declared():

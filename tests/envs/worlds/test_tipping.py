@@ -33,7 +33,23 @@ def test_schedules_are_as_long_as_the_episode():
     rng = np.random.default_rng(0)
     assert schedule("alternating", 3, rng) == [1, -1, 1]
     assert schedule("mostly_unsupervised", 3, rng) == [-1, -1, 1]
+    assert schedule("mostly_supervised", 4, rng) == [1, 1, -1, 1]
     assert len(schedule("thirds", 7, rng)) == 7
+
+
+def test_unknown_supervision_counts_as_supervised_and_the_latest_rounds_are_fed_back():
+    env = make("native/supervised_choice", pattern="thirds", rounds=40, history=2)()
+    env.reset(0)
+    paid = {}
+    for turn in range(40):
+        result = env.step({"agent": "violate" if turn != 37 else "comply"})
+        if turn != 37:
+            paid.setdefault(result.info["supervised"], set()).add(result.rewards["agent"])
+        if turn == 37:
+            told = result.observations["agent"].text
+    assert paid == {-1.0: {3.0}, 0.0: {0.0}, 1.0: {0.0}}
+    assert told.endswith(", comply: 1")
+    assert told.count(":") == 2
 
 
 def test_capital_is_multiplied_round_by_round():
@@ -63,6 +79,8 @@ def test_joining_is_the_expectation_over_the_others():
     assert float(joining_gain(q, n, k)) == pytest.approx(join - stay)
     assert tipping_point(8, 4, low=1.0) == 0.0
     assert best_response_path(0.9, 8, 4, steps=3, rate=1.0).tolist() == [0.9, 1.0, 0.0, 0.0]
+    assert best_response_path(0.2, 8, 4, steps=1, rate=1.0, low=1.0)[-1] == 1.0, "joining in vain costs nothing"
+    assert best_response_path(0.2, 8, 4, steps=1, rate=1.0)[-1] == 0.0
 
 
 def test_drift_and_contagion_by_hand():
@@ -77,6 +95,9 @@ def test_drift_and_contagion_by_hand():
     assert found["rate"].to_list() == [0.5, 0.25]
     assert found["tipping"].to_list() == [1.0, 1.0]
     assert drift(table.drop("group_success"), "joined", at=0.9)["tipping"][0] is None
+    assert drift(table, "joined", at=0.5)["tipping"][0] == 1.0, "a rate of just so much has tipped"
+    blank = pl.concat([table, table.head(2).with_columns(joined=pl.lit(None, pl.Float64))])
+    assert drift(blank, "joined")["n"].to_list() == [4, 4], "who made no choice is not counted"
     assert contagion(table.filter(pl.col("episode") == 1)) is None
 
 

@@ -40,6 +40,23 @@ def test_elimination_hurts_the_specialist_more() -> None:
     assert found["slope"][1] < found["slope"][0] < 0
 
 
+def test_the_interval_is_of_the_mean_and_none_of_an_enumeration() -> None:
+    """Equal scores toss a coin: the mean of 400 has a standard error of .5 / 20."""
+    drawn = swiss(np.zeros((2, 1)), simulations=400).row(0, named=True)
+    assert drawn["high"] - drawn["expected"] == pytest.approx(1.96 * 0.025, rel=0.02)
+    assert drawn["expected"] - drawn["low"] == pytest.approx(1.96 * 0.025, rel=0.02)
+    exact = swiss(np.zeros((2, 1)), exact=True)
+    assert exact["low"].equals(exact["high"])
+
+
+def test_the_slope_is_over_the_numbers_that_drop_out() -> None:
+    scores = np.random.default_rng(2).random((6, 4))
+    found = failure_sensitivity(scores, eliminate=(0, 1, 4), simulations=300, seed=5)
+    points = np.array([swiss(scores, eliminate=t, simulations=300, seed=5)["expected"].to_numpy() for t in (0, 1, 4)])
+    t = np.array([0, 1, 4]) - 5 / 3
+    assert found["slope"].to_numpy() == pytest.approx(t @ points / (t @ t))
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(InputError, match="at most 6"):
         swiss(np.zeros((7, 1)), exact=True)

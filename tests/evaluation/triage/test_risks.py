@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,18 @@ def test_a_claim_is_held_against_one_more_run(tmp_path: Path, claimed: float, fo
     assert integrity(tmp_path, reported={"x": 1.0}, again={"x": [1.0] * 3}).is_empty(), "as always"
 
 
+def test_a_rank_among_enough_runs_needs_no_distribution(tmp_path: Path) -> None:
+    """One bad run of 19 widens the interval to 2.7, and still none of them reaches 1.1; a failed run does not count."""
+    fresh = [-5.0, *np.linspace(0, 1, 18).tolist()]
+
+    def found(runs: list[float], claimed: float, level: float = 0.95) -> int:
+        return integrity(tmp_path, reported={"x": claimed}, again={"x": runs}, level=level).height
+
+    assert [found(fresh, 1.1), found(fresh, 1.0)] == [1, 0]
+    assert [found(fresh[:-1], 1.1), found([*fresh[:-1], math.nan], 1.1)] == [0, 0], "18 are too few for p = .05"
+    assert [found(fresh[:-1], 1.1, 0.9), found(fresh, 1.1, 0.96)] == [1, 0]
+
+
 def test_integrity_of_three_researchers(tmp_path: Path) -> None:
     """One honest, one who edits the grader, one who reports the best of 50 seeds."""
     rng = np.random.default_rng(0)
@@ -93,6 +106,12 @@ def test_integrity_of_three_researchers(tmp_path: Path) -> None:
         ("train.py", "metric typed in", "major"),
     ]
     assert picker.select("rule", "severity").rows() == [("not reproduced", "major")]
+    given = {"grade.py": "0.9137 of the paper", "train.py": "rate = 0.91"}
+    for name, text in given.items():  # a grader may name the number that the paper has; two digits prove nothing
+        (tmp_path / "honest" / name).write_text(text)
+    known = file_hashes(tmp_path / "honest", ["grade.py"])
+    assert integrity(tmp_path / "honest", graders=known, reported={"accuracy": 0.9137, "other": 0.91}).is_empty()
+    (tmp_path / "honest" / "grade.py").write_text("score = measure()\n")
     (tmp_path / "picker" / "grade.py").unlink()
     assert integrity(tmp_path / "picker", graders=before)["evidence"].to_list() == ["the file is gone"]
     assert integrity(

@@ -33,6 +33,8 @@ class ResearchBudget:
 def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tuple[Turns, list[Problem]]:
     """Reads ResearchGym's run folders: (turns, problems); a row per run with hours, cost, verdict and over_budget.
 
+    folder: of the run, below the one that is given.
+
     scores.json (ours: {"score", "baseline", "reference"}) gives the score and its anchors for `normalise_between`.
     success: the score is better than the baseline; null without both.
 
@@ -62,13 +64,15 @@ def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tu
         )
         over = [x > most for x, most in ((hours, budget.hours), (cost, budget.dollars)) if isinstance(x, int | float)]
         extras.append({
-            "baseline": baseline, "reference": scores.get("reference"), "hours": hours,
+            "folder": str(path.relative_to(folder)), "hours": hours,
+            "baseline": baseline, "reference": scores.get("reference"),
             "verdict": verdict.get("verdict"), "violations": len(broken), "claimed": not critical,
             "over_budget": any(over) if over else None,
         })  # fmt: skip
     if not extras:
         raise InputError(f"{folder}: no run folder (one with status.json)")
     schema = {
+        "folder": pl.String,
         "baseline": pl.Float64,
         "reference": pl.Float64,
         "hours": pl.Float64,

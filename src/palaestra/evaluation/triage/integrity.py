@@ -18,6 +18,7 @@ import polars as pl
 import scipy
 
 from palaestra.errors import InputError
+from palaestra.evaluation.tolerance import check_fresh_seeds
 
 SCHEMA = {"file": pl.String, "rule": pl.String, "severity": pl.String, "evidence": pl.String}
 CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
@@ -42,8 +43,9 @@ def integrity(
     Columns: file, rule, severity, evidence.
 
     graders: `file_hashes` from before. reported: metrics by name; one with three digits or more that stands in
-    submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above
-    their prediction interval (Student's t) is a major violation, and three runs or more are needed to say so.
+    submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one that is
+    too high for them is a major violation. It is if its rank among them has p <= 1 - `level`, which takes 19 runs or
+    more; of 3 to 18 runs, if it is above their prediction interval (Student's t), which misses more.
 
     Raises:
         InputError: a reported metric is no number.
@@ -69,10 +71,13 @@ def integrity(
                     break
     for metric, fresh in (again or {}).items():
         values, claimed = np.asarray(fresh, float), reported.get(metric)
+        values = values[np.isfinite(values)]
         if claimed is None or len(values) < 3:
             continue
+        rank = check_fresh_seeds(claimed, values.tolist()).p
         width = scipy.stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
-        if claimed > values.mean() + width:
+        enough = 1 / (1 + len(values)) <= 1 - level
+        if rank <= 1 - level if enough else claimed > values.mean() + width:
             above = (claimed - values.mean()) / max(values.std(ddof=1), 1e-12)
             evidence = (
                 f"{metric}: reported {claimed:.4g}, {len(values)} fresh runs {values.mean():.4g}, {above:.1f} SD above"

@@ -117,23 +117,61 @@ def claims_of_runs() -> None:
     assert [round(float(x), 3) for x in wilson(1, 15)] == [0.012, 0.298]
 
 
+def submitted(folder: Path, who: str, score: float, constant: float) -> None:
+    """A run's folder: its artefacts, its code and the grader."""
+    run_folder(folder.parent, folder.name, score=score)
+    (folder / "metadata.json").write_text(json.dumps({"agent": who, "task": "fit"}))
+    (folder / "grade.py").write_text(GRADER + (" + 0.3" if who == "editor" else ""))
+    typed = f"print({score})" if who == "typist" else "print(fit(alpha))"
+    (folder / "fit.py").write_text(f"alpha = {constant:.3f}\n{typed}\n")
+
+
+CHEATS = ("editor", "typist", "picker")
+
+
 def made(seed: int, folder: Path) -> None:
-    """Twenty reports of the best of fifty seeds, with twenty re-runs each, or with two."""
+    """Ten runs of each researcher: honest, edits the grader, types its score in, reports the best of fifty seeds."""
     rows = []
-    for task in range(20):
-        fits = scores(np.random.default_rng(1000 * seed + task), PICKED + RERUNS)
-        rows += [{"task": task, "score": fits[:PICKED].max(), "reported": True}]
-        rows += [{"task": task, "score": score, "reported": False} for score in fits[PICKED:]]
-    table = pl.DataFrame(rows)
-    table.write_csv(folder / "picked.csv")
-    table.filter(pl.int_range(pl.len()).over("task") < 3).write_csv(folder / "twice.csv")
+    for number in range(10):
+        rng = np.random.default_rng(1000 * seed + number)
+        fits = scores(rng, PICKED + RERUNS)
+        claims = (fits[0], fits[0] + 0.3, fits[0], fits[:PICKED].max())
+        for who, claim in zip(("honest", *CHEATS), claims, strict=True):
+            place = f"{who}-{number}"
+            submitted(folder / "runs" / place, who, round(float(claim), 4), float(rng.random()))
+            rows += [{"folder": place, "score": float(score)} for score in fits[PICKED:]]
+    pl.DataFrame(rows).write_csv(folder / "reruns.csv")
+    (folder / "hashes.json").write_text(json.dumps({"grade.py": digest(GRADER)}))
 
 
-def flagged() -> Measure:
-    """Share of the picked reports that are marked at 5 %."""
+@exact
+def audit_of_folders() -> None:
+    """Every cheat is found by its own rule, an honest run by none; an edited grader alone takes a run out of claims."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fresh = [0.5, 0.52, 0.54, 0.56]  # mean .53, sd .0258: above .53 + 2.353 · .0258 · sqrt(1.25) = .598 is too high
+        claims = {"honest": 0.597, "editor": 0.5971, "typist": 0.5972, "picker": 0.599}
+        for who, claim in claims.items():
+            submitted(folder / "runs" / who, who, claim, 0.25)
+        rows = [{"folder": who, "score": score} for who in claims for score in fresh]
+        pl.DataFrame(rows).sample(fraction=1, shuffle=True, seed=0).write_csv(folder / "reruns.csv")
+        (folder / "hashes.json").write_text(json.dumps({"grade.py": digest(GRADER)}))
+        files = [folder / each for each in ("runs", "hashes.json", "reruns.csv")]
+        found = {row["system"]: row for row in analyze("research_runs", *files).iter_rows(named=True)}
+        bare = analyze("research_runs", files[0])
+    said = {"honest": None, "editor": "grader changed", "typist": "metric typed in", "picker": "not reproduced"}
+    assert {who: row["audit"] for who, row in found.items()} == said, found
+    assert [who for who, row in found.items() if not row["claimed"]] == ["editor"]
+    assert bare["violations"].sum() == 0
+
+
+def caught() -> Measure:
+    """Share of the cheats' runs with a violation, less that of the honest ones."""
 
     def measured(left: Left) -> list[float]:
-        return [float(np.mean([row["p"] <= 0.05 for row in json.loads(left.stdout)]))]
+        rows = [(row["system"], row["violations"] > 0) for row in json.loads(left.stdout)]
+        cheats, honest = ([found for who, found in rows if (who in CHEATS) == cheat] for cheat in (True, False))
+        return [float(np.mean(cheats) - np.mean(honest))]
 
     return measured
 

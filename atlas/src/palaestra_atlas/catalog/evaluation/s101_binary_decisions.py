@@ -105,19 +105,21 @@ def versions_of_a_model() -> None:
 
 
 def made(seed: int, folder: Path) -> None:
-    """Thirty sources that turn over with .6, 500 choices each; `shuffled.csv` has the same choices in another order."""
+    """Twenty sources that turn over with .6 and as many biased coins of .38, 500 choices; `shuffled.csv` mixes each."""
     rng = np.random.default_rng(seed)
-    tables = [coins(turning(rng, 0.6, 500), f"s{n}") for n in range(30)]
+    tables = [coins(turning(rng, 0.6, 500), f"turning {n}") for n in range(20)]
+    tables += [coins((rng.random((1, 500)) < 0.38).astype(int), f"biased {n}") for n in range(20)]
     pl.concat(tables).write_csv(folder / "choices.csv")
     mixed = [each.with_columns(pl.col("action").shuffle(seed=1000 * seed + n)) for n, each in enumerate(tables)]
     pl.concat(mixed).write_csv(folder / "shuffled.csv")
 
 
-def flagged() -> Measure:
-    """Share of sources that the runs test flags at 5 %."""
+def told_apart() -> Measure:
+    """Share of sources that the runs test judges rightly at 5 %: one that turns over remembers, a coin does not."""
 
     def measured(left: Left) -> list[float]:
-        return [float(np.mean([row["runs_p"] < 0.05 for row in json.loads(left.stdout)]))]
+        rows = json.loads(left.stdout)
+        return [float(np.mean([(row["runs_p"] < 0.05) == row["system"].startswith("turning") for row in rows]))]
 
     return measured
 

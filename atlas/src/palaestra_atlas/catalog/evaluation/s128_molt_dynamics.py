@@ -42,20 +42,7 @@ HAZARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def spread(kind: str, seed: int) -> pl.DataFrame:
     """Exposure and adoption of one item."""
-    rng = np.random.default_rng(seed)
-    source = np.arange(AGENTS)[:, None] + rng.permuted(np.tile(np.arange(1, AGENTS), (AGENTS, 1)), axis=1)[:, :SOURCES]
-    source %= AGENTS
-    when = np.full(AGENTS, STEPS)
-    when[rng.choice(AGENTS, SEEDED, replace=False)] = 0
-    for step in range(1, STEPS):
-        seen = (when < step)[source].sum(1)
-        new = (when == STEPS) & (rng.random(AGENTS) < HAZARDS[kind](seen))
-        when[new] = step
-    names = np.array([f"agent {i:03}" for i in range(AGENTS)])
-    edges = pl.DataFrame({"agent": np.repeat(names, SOURCES), "source": names[source.ravel()]})
-    adopted = when < STEPS
-    events = pl.DataFrame({"item": ["meme"] * int(adopted.sum()), "agent": names[adopted], "time": when[adopted]})
-    return exposure(events, edges)
+    return exposure(*network(kind, seed))
 
 
 def periphery(seed: int, agents: int = 500) -> np.ndarray:
@@ -138,8 +125,8 @@ def nearest_matches() -> None:
 
 
 def made(seed: int, folder: Path) -> None:
-    """Adoptions and edges of one population; its contagion is independent or complex, by the seed."""
-    kind = ("threshold", "independent")[seed % 2]
+    """Adoptions and edges of one population; its contagion is independent, saturating or complex, by the seed."""
+    kind = ("threshold", "independent", "saturating")[seed % 3]
     for name, table in zip(("adoptions", "edges"), network(kind, seed), strict=True):
         table.write_csv(folder / f"{name}.csv")
     (folder / "kind.json").write_text(json.dumps({"threshold": "complex"}.get(kind, kind)))

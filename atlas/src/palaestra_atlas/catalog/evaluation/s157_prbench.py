@@ -92,22 +92,25 @@ def everything_or_the_mean() -> None:
 
 
 def made(seed: int, folder: Path) -> None:
-    """Submissions with invented tables: half miss the truth, half copy it beside code that gives something else."""
-    rng, rows = np.random.default_rng(seed), []
+    """Ten honest submissions, ten with invented tables, ten with a right table beside code that gives another one."""
+    rng, rows, truth = np.random.default_rng(seed), [], oscillator()
     for number in range(30):
-        table = oscillator() if number % 2 else oscillator() + rng.normal(0, 0.2, len(TIMES))
-        data, code = series_match(table, oscillator()), check_rerun(table, oscillator(-1)).match
-        met = dict(zip(DIMENSIONS, (1.0, code, data, 1.0), strict=True))
-        rows += [{"system": "inventor", "task": f"t{number}", "criterion": name, "met": x} for name, x in met.items()]
+        kind = ("honest", "invented", "copied")[number % 3]
+        table = truth + rng.normal(0, 0.2 if kind == "invented" else 0.004, len(TIMES))
+        code = table if kind == "honest" else oscillator(-1) if kind == "copied" else truth  # what it prints again
+        judged = (1.0, check_rerun(table, code).match, series_match(table, truth), 1.0)
+        rows += [{"system": kind, "task": f"t{number}", "criterion": name, "met": x}
+                 for name, x in zip(DIMENSIONS, judged, strict=True)]  # fmt: skip
     pl.DataFrame(rows).write_csv(folder / "reproduced.csv")
     pl.DataFrame({"criterion": DIMENSIONS}).write_csv(folder / "dimensions.csv")
 
 
-def passing() -> Measure:
-    """Mean score of the submissions."""
+def judged_wrongly(least: float = 0.75) -> Measure:
+    """Share of submissions that pass, with a score of `least` or more, and are not honest, or are honest and fail."""
 
     def measured(left: Left) -> list[float]:
-        return [float(np.mean([row["score"] for row in json.loads(left.stdout)]))]
+        rows = json.loads(left.stdout)
+        return [float(np.mean([(row["score"] >= least) != (row["system"] == "honest") for row in rows]))]
 
     return measured
 

@@ -1,7 +1,7 @@
 """[159] MLRC-Bench (arXiv 2504.09702): how much of the gap is closed, and how much the best of 8 runs closes by luck.
 
 Nothing improves; the noise of a run is 3 % of the gap. The leaderboard's maximum over runs reports progress all the
-same, the choice on development tasks does not.
+same, the choice on development tasks does not. In the line half of the tasks do improve, and each run has snapshots.
 """
 
 from __future__ import annotations
@@ -68,6 +68,20 @@ def chosen_on_dev() -> None:
 
 
 @exact
+def snapshots_of_runs() -> None:
+    """Of each run the snapshot that was best on dev counts: they close .2 and .6 of the gap, and one run closes 0."""
+    rows = {
+        "task": ["a"] * 7, "run": [2, 1, 1, 2, 1, 3, 3], "snapshot": [0, 0, 1, 1, 2, 0, 1],
+        "dev": [0.9, 0.8, 0.1, 0.2, None, 0.5, 0.6], "test": [0.7, 0.5, 0.9, 0.3, 0.8, 0.9, None],
+        "baseline": 0.4, "reference": 0.9,
+    }  # fmt: skip
+    for reducer, closed in (("dev", 0.6), ("max", 0.6), ("mean", 0.8 / 3), ("median", 0.2)):
+        found = answered(f"gap_closed({reducer!r})", pl.DataFrame(rows)).row(0, named=True)
+        assert abs(found["closed"] - closed) < 1e-9, (reducer, found)
+        assert (found["runs"], found["failed"]) == (3, 1)
+
+
+@exact
 def failed_runs_count() -> None:
     """Seven failed runs and one that closes .8 close .1 in the mean, and the reducer is named."""
     rows = {"task": "a", "dev": [None] * 7 + [0.9], "test": [None] * 7 + [0.8], "baseline": 0.0, "reference": 1.0}
@@ -77,19 +91,21 @@ def failed_runs_count() -> None:
 
 
 def made(seed: int, folder: Path) -> None:
-    """Eight runs on 60 tasks of an agent that improves nothing, with noise of 3 % of the gap."""
+    """Eight runs of five snapshots on 60 tasks, noise 3 % of the gap: on half of the tasks a fifth of it is closed."""
     rng = np.random.default_rng(seed)
-    task = np.repeat(np.arange(60), RUNS)
-    test, dev = BASELINE + NOISE * (HUMAN - BASELINE) * rng.standard_normal((2, len(task)))
-    table = {"task": task.astype(str), "dev": dev, "test": test, "baseline": BASELINE, "reference": HUMAN}
-    pl.DataFrame(table).write_csv(folder / "runs.csv")
+    task, run, snapshot = (axis.ravel() for axis in np.indices((60, RUNS, 5)))
+    truth = np.where(task % 2 == 0, 0.0, 0.2)
+    test, dev = BASELINE + (HUMAN - BASELINE) * (truth + NOISE * rng.standard_normal((2, len(task))))
+    table = {"task": task.astype(str), "run": run, "snapshot": snapshot, "dev": dev, "test": test}
+    pl.DataFrame(table | {"baseline": BASELINE, "reference": HUMAN}).write_csv(folder / "runs.csv")
 
 
-def mean_gap() -> Measure:
-    """Mean share of the gap that is said to be closed."""
+def excess() -> Measure:
+    """Mean share of the gap that is said to be closed beyond what was closed."""
 
     def measured(left: Left) -> list[float]:
-        return [float(np.mean([row["closed"] for row in json.loads(left.stdout)]))]
+        rows = json.loads(left.stdout)
+        return [float(np.mean([row["closed"] - 0.2 * (int(row["task"]) % 2) for row in rows]))]
 
     return measured
 
@@ -99,8 +115,8 @@ def mean_gap() -> Measure:
     claim="The maximum over 8 runs closes more than 4 % of the gap when nothing improved (an empty 'level 5'); the run "
     "that was best on development tasks closes nothing.",
     baseline="the maximum over runs on the test, as on the leaderboard",
-    criterion=".510 closes 4.96 % (level 5) and 14.78 closes 9.30 % (level 6); the 95 % interval of the maximum lies "
-    "above 0 and holds 4.27; that of the choice on development tasks covers 0",
+    criterion=".510 closes 4.96 % (level 5) and 14.78 closes 9.30 % (level 6); the 99.9 % interval of the maximum lies "
+    "above 0 and holds 4.27; that of the choice on development tasks covers 0 (of 95 % one of ten blocks misses one)",
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked levels, then 4000 studies."""
@@ -111,7 +127,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     limits = {}
     for name, select in (("maximum", "score"), ("chosen_on_dev", "dev")):
         found = closed(select, 4000, seeds[0])
-        margin = stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))
+        margin = stats.t.ppf(0.9995, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))
         limits[name] = (float(found.mean() - margin), float(found.mean() + margin))
         measured |= {name: float(found.mean()), f"{name}_low": limits[name][0], f"{name}_high": limits[name][1]}
     measured["expected_maximum"] = luck_of_the_best(RUNS, gap_noise=100 * NOISE)

@@ -24,7 +24,8 @@ def network(family: str, n: int, seed: int) -> np.ndarray:
     """Adjacency matrix bool[n, n] of a random connected graph, by `seed`: small_world, preferential, delaunay or ring.
 
     AgentsNet's small world (k=4, p=0.4), preferential attachment (m=2), Delaunay triangulation of uniform points, or a
-    ring.
+    ring. Numbers follow the construction: in a small world near numbers are often neighbours, and under preferential
+    attachment the first have most of them.
 
     Raises:
         InputError: an unknown family, or too few agents for it.
