@@ -135,19 +135,24 @@ def table(weight: float) -> dict[str, Any]:
     }
 
 
+def late(left: Left, level: str, last: int) -> list[float]:
+    """Workers of the teams that are written for tasks of a level in the last iterations, mean per seed."""
+    found = []
+    for seed in left.seeds():
+        frame = Turns.load(seed / "turns").frame
+        own = pl.col("task").cast(str).str.contains(f":{level}:") & pl.col("plan_nodes").is_not_null()
+        recent = pl.col("iteration") > pl.col("iteration").max() - last
+        found.append(float(frame.filter(recent & own)["plan_nodes"].mean()))  # type: ignore[arg-type]
+    return found
+
+
+def growth(last: int = 5) -> Measure:
+    """Workers for a hard task less workers for an easy one, per seed: 0 where every task gets the same team."""
+    return lambda left: [hard - easy for hard, easy in zip(late(left, "hard", last), late(left, "easy", last))]
+
+
 def easy_workers(last: int = 5) -> Measure:
-    """Workers of the teams that are written for easy tasks in the last iterations, mean per seed."""
-
-    def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            frame = Turns.load(seed / "turns").frame
-            easy = pl.col("task").cast(str).str.contains(":easy:") & pl.col("plan_nodes").is_not_null()
-            late = pl.col("iteration") > pl.col("iteration").max() - last
-            found.append(float(frame.filter(late & easy)["plan_nodes"].mean()))  # type: ignore[arg-type]
-        return found
-
-    return measured
+    return lambda left: late(left, "easy", last)
 
 
 ARMS = {"language": {}, "table": table(0.02), "unweighted": table(1.0), "no_density": table(0.0)}
