@@ -64,7 +64,8 @@ def no_actions() -> None:
 def vague_actions() -> None:
     """An action that says nothing is valid and worth .4: not actionable; a specific one beside it makes half."""
     found = judged(("s", "1", ["Stay calm"], TRUTH), ("s", "2", ["Roll auth-service back to v2.3.0"], TRUTH))[0]
-    np.testing.assert_allclose([found["quality"], found["actionable"]], [0.7, 0.5], atol=1e-9)  # type: ignore[arg-type]
+    named = ("quality", "actionable", "variance")  # of .4 and 1
+    np.testing.assert_allclose([found[name] for name in named], [0.7, 0.5, 0.09], atol=1e-9)  # type: ignore[arg-type]
 
 
 @exact
