@@ -194,9 +194,10 @@ def measure(seeds: Sequence[int]) -> Outcome:
     off = max(abs(each - CARD[shows][kind]) for (shows, kind), found in rules.items() for each in found)
     least = min(min(rules["intention", kind]) for kind in TYPES if kind != "random")
     checks = {tries: [played(seed, jobs=3, blocked=0.3, retries=tries) for seed in seeds] for tries in (0, 3)}
-    arms = train_arms(
-        RECIPE, {shows: {"env": {"options": {"shows": shows}}} for shows in ("intention", "last")}, seeds, learned
-    )
+    reads: dict[str, dict[str, Any]] = {
+        "intention": {"shows": "intention"}, "last": {"shows": "last"}, "last_2": {"shows": "last", "last": 2},
+    }  # fmt: skip
+    arms = train_arms(RECIPE, {name: {"env": {"options": each}} for name, each in reads.items()}, seeds, learned)
     ahead = arms.values["intention"]["reward"] - arms.values["last"]["reward"]
     measured = {f"{shows}_{kind}": float(np.mean(found)) for (shows, kind), found in rules.items()}
     for tries, found in checks.items():
