@@ -2,8 +2,8 @@
 
 Worked scores of three principles. Then a noisy judge is asked about four principles in both orders, pairs under random
 principles are made of that, and a bilinear reward reads answer and principles; a principle and its negation are two
-sentences, so two inputs. Asked for one of them alone. Left out: the policy's training with its bonus for length, exemplars, red-team principles,
-and the larger share of turned labels where a rule decided.
+sentences, so two inputs. Asked for one of them alone. Left out: the policy's training with its bonus for length,
+exemplars, red-team principles, and the larger share of turned labels where a rule decided.
 """
 
 from __future__ import annotations

@@ -135,24 +135,20 @@ def table(weight: float) -> dict[str, Any]:
     }
 
 
-def late(left: Left, level: str, last: int) -> list[float]:
-    """Workers of the teams that are written for tasks of a level in the last iterations, mean per seed."""
-    found = []
-    for seed in left.seeds():
-        frame = Turns.load(seed / "turns").frame
-        own = pl.col("task").cast(str).str.contains(f":{level}:") & pl.col("plan_nodes").is_not_null()
-        recent = pl.col("iteration") > pl.col("iteration").max() - last
-        found.append(float(frame.filter(recent & own)["plan_nodes"].mean()))  # type: ignore[arg-type]
-    return found
-
-
 def growth(last: int = 5) -> Measure:
-    """Workers for a hard task less workers for an easy one, per seed: 0 where every task gets the same team."""
-    return lambda left: [hard - easy for hard, easy in zip(late(left, "hard", last), late(left, "easy", last))]
+    """Workers for a hard task less those for an easy one in late iterations, per seed; 0 if all get the same team."""
 
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            frame = Turns.load(seed / "turns").frame.filter(pl.col("plan_nodes").is_not_null())
+            late = frame.filter(pl.col("iteration") > pl.col("iteration").max() - last)
+            of = [late.filter(pl.col("task").cast(str).str.contains(f":{level}:")) for level in ("hard", "easy")]
+            hard, easy = (float(each["plan_nodes"].mean()) for each in of)  # type: ignore[arg-type]
+            found.append(hard - easy)
+        return found
 
-def easy_workers(last: int = 5) -> Measure:
-    return lambda left: late(left, "easy", last)
+    return measured
 
 
 ARMS = {"language": {}, "table": table(0.02), "unweighted": table(1.0), "no_density": table(0.0)}
