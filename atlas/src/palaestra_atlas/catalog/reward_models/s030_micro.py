@@ -18,7 +18,7 @@ import torch
 from palaestra.judges import SCORERS
 from palaestra.learning.reward_models import LinearReward, MixtureReward, Preferences, hedge, load
 from palaestra.learning.reward_models.losses import mixture_bt_loss
-from palaestra.learning.reward_models.mixture import routed
+from palaestra.learning.reward_models.mixture import Experts, routed
 from palaestra.learning.reward_models.trained import fit_reward
 from palaestra_atlas.catalog.reward_models.made import decided, written
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -46,6 +46,17 @@ def of_probabilities() -> None:
     np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log())), expected, atol=1e-9)
     entropy = 0.5 * (0.8 * np.log(0.8) + 0.2 * np.log(0.2))
     np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log(), entropy=0.5)), expected + entropy, atol=1e-9)
+    model = MixtureReward(heads=2)
+    model.module = made = Experts(1, 1, 2)  # heads x and -x; the gate says .8 and .2 whatever it reads
+    for layer, values in ((made.rewards.weight, [[1.0], [-1.0]]), (made.gate.weight, [[0.0], [0.0]]),
+                          (made.gate.bias, [np.log(0.8), np.log(0.2)])):  # fmt: skip
+        layer.data = torch.tensor(values, dtype=torch.float32)
+    one, other = (pl.DataFrame({"features": [[x]]}) for x in (2.0, 0.0))
+    context = pl.DataFrame({"features": [[1.0]]})
+    p = model.score(one, reference=other, condition=context).item()
+    np.testing.assert_allclose(p, np.exp(-expected), atol=1e-6)
+    told = context.with_columns(weights=pl.Series([[0.3, 0.7]]))
+    np.testing.assert_allclose(model.score(one, condition=told).item(), 0.3 * 2 - 0.7 * 2, atol=1e-6)
 
 
 @exact
