@@ -300,6 +300,8 @@ def test_mixture_finds_both_tastes_and_routes_a_user(fitted: dict[str, Any]) -> 
     given = pl.DataFrame({"weights": [weights[bool(each)] for each in group]})
     sure = model.score(pairs.chosen, reference=pairs.rejected, condition=given).to_numpy()
     assert (sure > 0.5).mean() > 0.95
+    part = model.score(pairs.chosen, reference=unseen, condition=given)
+    assert part.is_null().to_list() == (~group).tolist()
     assert hedge(np.array([[2.0, -2.0]]), eta=0.0) == pytest.approx([0.5, 0.5])
 
 
