@@ -294,6 +294,7 @@ def test_mixture_finds_both_tastes_and_routes_a_user(fitted: dict[str, Any]) -> 
     weights = dict(zip(routed["by"].to_list(), routed["weights"].to_list(), strict=True))
     assert weights[True] != weights[False]
     assert sum(weights[True]) == pytest.approx(1.0)
+    assert model.route(pairs, group, eta=0.0)["weights"].to_list() == [[0.5, 0.5]] * 2
     unseen = pairs.rejected.with_columns(features=pl.when(pl.Series(group)).then("features"))
     some = model.route(Preferences(pairs.chosen, unseen), group)["weights"].to_list()
     assert some == [[0.5, 0.5], pytest.approx(weights[True])], "of pairs with a missing side nothing is known"
