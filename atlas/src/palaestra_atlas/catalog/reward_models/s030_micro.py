@@ -46,6 +46,9 @@ def of_probabilities() -> None:
     np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log())), expected, atol=1e-9)
     entropy = 0.5 * (0.8 * np.log(0.8) + 0.2 * np.log(0.2))
     np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log(), entropy=0.5)), expected + entropy, atol=1e-9)
+    sides = torch.tensor([[[2.0, -2.0, np.log(0.8), np.log(0.2)]], [[0.0] * 4]], dtype=torch.double)
+    found = float(MixtureReward(heads=2, entropy=0.5).pair_loss(*sides))  # the gate is that of the chosen side
+    np.testing.assert_allclose(found, expected + entropy, atol=1e-9)
     model = MixtureReward(heads=2)
     model.module = made = Experts(1, 1, 2)  # heads x and -x; the gate says .8 and .2 whatever it reads
     for layer, values in ((made.rewards.weight, [[1.0], [-1.0]]), (made.gate.weight, [[0.0], [0.0]]),
