@@ -146,6 +146,10 @@ def matched_by_sign() -> None:
     assert found["metric"].to_list() == ["A", None, "B", "B", "C"]
     assert coverage(found) == 0.8
     assert redundancy(found, rated) == 0.5
+    unknown = pl.DataFrame({"episode": [1], "metric": ["D"], "rating": [None]}, schema=rated.schema)
+    assert redundancy(found, pl.concat([rated, unknown])) == 0.5  # a metric that could not be judged is not listed
+    unread = aspects.with_columns(sign=pl.when(pl.col("behaviour") != "C").then("sign"))
+    assert match(unread, rated, asked(named)).equals(found[:4])  # nor does an aspect without a sign count
 
 
 @exact
