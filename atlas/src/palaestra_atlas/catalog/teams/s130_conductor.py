@@ -58,6 +58,10 @@ def paid() -> None:
     priced = np.array([1.5, 1.0, 0.7, -2.0]) + 0.02 * np.array([4.8595, 4.8595, 4.8595, 0])
     np.testing.assert_allclose(np.asarray(conductor(0.02).evaluate(turns)), priced, atol=1e-4)
     np.testing.assert_allclose(np.asarray(conductor().evaluate(turns)), priced, atol=1e-4)
+    rest = Turns({"plan_nodes": [4, None], "plan_edges": [3, None], "plan_depth": [4, None], "plan_most": [4, None],
+                  "valid": [True] * 2, "success": [False] * 2, "plan_read": [None, True]})  # fmt: skip
+    found = np.asarray(conductor(0.0).evaluate(rest))  # a wrong answer; a worker, who is paid nothing by this
+    np.testing.assert_allclose(found, [1.0, np.nan])
 
 
 def wrote(plans: Sequence[str], groups: int = 30, **options: Any) -> pl.DataFrame:
