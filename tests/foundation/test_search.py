@@ -25,6 +25,10 @@ def test_a_failure_is_sent_to_all_above_and_to_nobody_else():
     assert index[a] == pytest.approx(1.0 * 0.9 / 2.0)  # k·c0·r0 / (k·c0 + 1)
     assert index[b] == pytest.approx(0.6)
     assert index[leaf] == pytest.approx(2 * 0.8 / 3)
+    assert index[0] == 0.0  # nothing is known of the root but one failure
+    assert confidence_uct(SearchTree("q"), c=1.0).tolist() == [0.0]
+    np.testing.assert_allclose(confidence_uct(tree), confidence_uct(tree, c=0.3, trust=2.0))
+    assert not np.allclose(confidence_uct(tree), index)
     wide = confidence_uct(tree, c=1.0, trust=2.0) - index
     assert wide.tolist() == pytest.approx([np.sqrt(np.log(2) / 2)] * 2 + [np.sqrt(np.log(2)), np.sqrt(np.log(2) / 2)])
     assert tree.table()["parent"].to_list() == [None, 0, 0, a]
@@ -60,9 +64,10 @@ def test_a_failed_answer_sends_the_search_to_the_sibling():
     assert found.item == "b1"
     assert asked[0] == "a1"
     stubborn: list[str] = []
-    search("", tree_of(OPINIONS), lambda item: bool(stubborn.append(item)), budget=6, backup="never",
-           select=lambda tree: tree.prior)  # fmt: skip
+    kept = search("", tree_of(OPINIONS), lambda item: bool(stubborn.append(item)), budget=6, backup="never",
+                  select=lambda tree: tree.prior)  # fmt: skip
     assert stubborn == ["a1", "a2", "b1", "b2"]  # opinions alone try all of a first
+    assert kept.tree.visits.tolist() == [0.0] * 7
 
 
 def test_it_ends_with_the_first_pass_or_the_budget():

@@ -103,3 +103,21 @@ def test_every_piece_of_another_answer_from_where_it_begins_is_as_likely() -> No
         assert [found.count(each) / len(found) for each in pieces] == pytest.approx(
             [1 / len(pieces)] * len(pieces), abs=0.1
         )
+
+
+def test_a_copy_differs_a_splice_stays_in_place_and_what_is_not_over_fails():
+    same = Turns({"episode": [0, 0], "turn": [0, 1], "action": ["x", "x"]})
+    assert len(corrupt(same, ("mutate", "splice"), attempts=9)) == 0
+    keys = {"episode": [0] * 4 + [1] * 4, "turn": [*range(4)] * 2}
+    two = Turns(keys | {"action": [f"{name}{at}" for name in "ab" for at in range(4)]})
+    for seed in range(10):
+        for (_, origin), copy in corrupt(two, ("splice",), seed=seed).frame.group_by("episode", "origin"):
+            own = "ab"[origin // 4]
+            said = copy.sort("turn")["action"].to_list()
+            assert all(text == f"{own}{at}" for at, text in enumerate(said) if text[0] == own), said
+    env = functools.partial(Lock, steps=2, numbers=2)
+    made = env()
+    (agent,) = made.reset(0)
+    first, second = (str(made.choices[number]) for number in made.right[0][:2])
+    fails = replayed(env)
+    assert [fails({"agent": agent, "seed": 0}, way) for way in ([first], [first, second])] == [True, False]

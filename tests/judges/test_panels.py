@@ -198,3 +198,21 @@ def test_an_arbiter_takes_the_better_action_and_keeps_the_agents_in_a_tie() -> N
     assert made["overruled"].to_list() == [False, True, False, True, None]
     tie = CorrectingPanel(lambda rows: verdict, Verifier("0.5 + 0 * col('worth')"))
     assert tie(Turns(frame))["final_action"].to_list() == frame["action"].to_list()
+
+
+def test_an_arbiter_that_says_nothing_keeps_the_action_and_is_not_asked_about_the_same_one() -> None:
+    frame = pl.DataFrame({"action": ["a", "b"], "response": ["a", "b"]})
+    verdict = pl.DataFrame({"verdict": [False, False], "corrected_action": ["x", "b"]})
+    asked: list[list[str]] = []
+
+    class Silent:
+        name = "silent"
+
+        def score(self, rows: pl.DataFrame, *, reference: pl.DataFrame, condition: object = None) -> pl.Series:
+            asked.extend([[*rows["action"], *reference["action"], *rows["response"], *reference["response"]]])
+            return pl.Series([None] * len(rows), dtype=pl.Float64)
+
+    made = CorrectingPanel(lambda rows: verdict, Silent())(Turns(frame))
+    assert asked == [["a", "x", "a", "x"]]
+    assert made["final_action"].to_list() == ["a", "b"]
+    assert made["overruled"].to_list() == [True, True]

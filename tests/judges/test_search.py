@@ -14,6 +14,7 @@ import palaestra as pa
 from palaestra.agents import ScriptedPolicy
 from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Lock, Steps
+from palaestra.envs.worlds.native import NativeEnv
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.search import TreeSearch, listwise, reward_beam
 
@@ -138,3 +139,34 @@ def test_windows_bring_the_best_to_the_front_and_a_bad_answer_changes_nothing() 
     assert last[:2] == [9, 8]  # never seen without a last window at the head
     with pytest.raises(InputError, match="step=5"):
         listwise(order, sorted, window=4, step=5)
+
+
+class Stop(NativeEnv):
+    """Ends when one stops, or after three steps."""
+
+    agents = ("walker",)
+    choices = ("stop", "go")
+
+    def begin(self):
+        return "stop or go", []
+
+    def look(self):
+        over = len(self.state) == 3 or 0 in self.state
+        return {} if over else {"walker": Observation(f"at {len(self.state)}", choices=self.choices)}
+
+    def play(self, chosen):
+        self.state = [*self.state, chosen["walker"]]
+        return {}, {}
+
+
+@pytest.mark.parametrize(("stop", "go", "limit"), [(2.0, -1.0, 9), (-1.0, 1.0, 1)])
+def test_what_ended_keeps_its_place_and_goes_before_what_did_not_end(stop, go, limit):
+    class Likes:
+        name = "likes"
+
+        def score(self, rows, *, reference=None, condition=None):
+            return rows["response"].replace_strict({"stop": stop, "go": go}, return_dtype=pl.Float64)
+
+    either = ScriptedPolicy(lambda request: ("stop", "go")[request.rng.integers(2)], name="either")
+    found = reward_beam(Stop, either, Likes(), width=2, candidates=16, limit=limit)
+    assert (found.actions, found.score) == (("stop",), stop)

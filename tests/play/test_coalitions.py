@@ -10,6 +10,7 @@ from palaestra.envs import make
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import coalition_table, module_values
 from palaestra.play.coalitions import play_coalitions
+from palaestra.play.rollout import rollout
 from palaestra.teams import workflows
 from palaestra_atlas.catalog.teams.s088_capabench import Lucky, default, module, worth
 
@@ -24,6 +25,7 @@ def test_every_coalition_plays_the_same_tasks():
     assert len(table) == 4 * 6 * 2
     assert sorted(set(table["coalition"])) == ["", "planning", "planning+reasoning", "reasoning"]
     assert table["task"].n_unique() == 6
+    assert not set(table["task"]) & set(rollout(env, team, groups=6, seed=3).frame["seed"])  # none to train on
     modules, values = coalition_table(table)
     assert modules == ["planning", "reasoning"]
     luck = [float(Lucky().draw(task).question) for task in sorted(set(table["task"]))]

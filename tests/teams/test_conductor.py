@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.rewards import conductor, density
 from palaestra.teams import conducted
-from palaestra.teams.conductor import layers
+from palaestra.teams.conductor import ConductedEnv, layers
 from palaestra.testing.env import check_env
 
 
@@ -100,3 +102,9 @@ def test_templates_are_choices_and_bad_ones_are_named():
         conducted(Levels, templates=["4-4"])
     with pytest.raises(InputError, match="must be at least 1"):
         conducted(Levels, tries=0)
+
+
+@pytest.mark.parametrize(("most", "expected"), [({"hard": 7, "very hard": 9}, 9), ({"easy": 2}, 12), (4, 4)])
+def test_of_several_levels_that_a_question_names_the_largest_counts(most, expected):
+    env = SimpleNamespace(most=most, question="a very hard one", workers=12)
+    assert ConductedEnv._most(env) == expected

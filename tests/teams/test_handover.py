@@ -7,8 +7,10 @@ import functools
 import pytest
 
 from palaestra.agents import Team, fixed
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.halves import Halves
+from palaestra.envs.worlds.native import NativeEnv
 from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout
 from palaestra.teams import handover
@@ -30,6 +32,31 @@ def test_the_first_turns_are_those_of_the_first():
     assert turns.filter(turns["agent"] == "late")["turn"].unique().sort().to_list() == [2, 3, 4]
     assert turns.filter(turns["agent"] == "b").height == 15
     assert turns["agreed"].null_count() == 0
+
+
+class Alternate(NativeEnv):
+    """Two seats that act in turn, four times; b begins."""
+
+    agents = ("a", "b")
+
+    def begin(self):
+        return "alternate", []
+
+    def look(self):
+        return {} if len(self.state) == 4 else {"ba"[len(self.state) % 2]: Observation("go")}
+
+    def play(self, chosen):
+        self.state = [*self.state, *chosen]
+        return {}, {}
+
+
+def test_turns_of_others_do_not_count():
+    env = handover(Alternate, "a", "late", 1)()
+    (seen, *met) = (list(env.reset(0)),)
+    while seen:
+        met += seen
+        seen = list(env.step({seen[0]: "go"}).observations)
+    assert met == ["b", "a", "b", "late"]
 
 
 def test_it_is_the_env_itself_and_both_are_paid():

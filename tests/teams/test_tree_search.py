@@ -55,6 +55,27 @@ def test_without_room_for_the_sibling_it_ends_with_what_it_thinks_best():
     assert frame["reward"].to_list() == pytest.approx([0.0, 0.0, -0.4, -0.4])
 
 
+def first_letters(request):
+    """The same two letters; whatever begins with a has the opinion .9, whatever begins with b .7."""
+    _, *way = request.observation.text.split(" | ")
+    letter = "ab"[int(request.agent[-1]) - 1]
+    return f"{letter} @ {0.9 if [*way, letter][0] == 'a' else 0.7} 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "after_the_failure"),
+    [
+        ({}, "b"),  # a: 2 · .9 / 3 + .3 √(ln 2 / 2) = .78, b: .7 + .3 √ln 2 = .95
+        ({"c": 0.0}, "b"),  # .6 and .7
+        ({"c": 0.0, "trust": 1e9}, "a b"),  # .9 and .7: no failure counts
+        ({"c": 2.0, "trust": 1e9}, "b"),  # .9 + 2 √(ln 2 / 2) = 2.08 and .7 + 2 √ln 2 = 2.37
+    ],
+)
+def test_trust_and_exploration_say_where_a_failure_sends_the_search(options, after_the_failure):
+    frame = play(tree_search(Letters, 2, depth=3, budget=8, **options), first_letters).frame
+    assert frame["way"].unique(maintain_order=True).to_list() == ["", "a", "a a", after_the_failure]
+
+
 def test_a_step_may_have_several_lines():
     say = {"proposer-1": "Confidence: 0.9\nStep: Let x = 4. Then\nx + 3 = 7.", "proposer-2": "Step: x\nConfidence: 0.1"}
     frame = play(tree_search(Letters, 2, depth=1, budget=2), lambda request: say[request.agent]).frame

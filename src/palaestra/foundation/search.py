@@ -147,8 +147,8 @@ def search(
 
     From the root on the child of the largest index is taken, of those below which something is open. It is expanded, or
     if it is an answer validated: if it passes, it is the answer; if not, 0 is sent back to it and all above it, so that
-    a sibling of theirs comes next. At most `budget` nodes are made; then the answer with the best opinion of itself
-    stands, of those that did not fail if there are such. The paper speaks of the largest index of all nodes that can be
+    a sibling of theirs comes next. At most `budget` nodes are made; if all answers among them failed, the one with
+    the best opinion of itself stands. The paper speaks of the largest index of all nodes that can be
     expanded; but what is sent to the nodes above, which are expanded already, would change nothing then.
 
     Raises:
@@ -179,7 +179,7 @@ def searching(
     """
     if budget < 1:
         raise InputError(f"search: budget={budget}, expected at least one node")
-    tree, opened, terminal, failed = SearchTree(root), {0}, set[int](), set[int]()
+    tree, opened, terminal = SearchTree(root), {0}, set[int]()
     below: dict[int, list[int]] = {}
     while opened:
         ready = sorted(at for at in opened if at in terminal or len(tree) <= budget)
@@ -193,7 +193,6 @@ def searching(
         if at in terminal:
             if validate(tree.items[at]):
                 return SearchResult(tree.items[at], True, len(tree) - 1, tree)
-            failed.add(at)
             if backup == "on_failure":
                 tree.back(at, 0.0)
             continue
@@ -202,6 +201,5 @@ def searching(
             opened.add(made)
             below.setdefault(at, []).append(made)
             terminal |= {made} if child.terminal else set()
-    left = sorted(terminal - failed) or sorted(terminal)
-    best = max(left, key=lambda at: tree.prior[at], default=None)
+    best = max(sorted(terminal), key=lambda at: tree.prior[at], default=None)  # all of them failed
     return SearchResult(None if best is None else tree.items[best], False, len(tree) - 1, tree)

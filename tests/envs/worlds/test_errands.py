@@ -74,3 +74,37 @@ def test_the_worlds_rule_plans_anew_before_each_later_step_that_asks_for_it(repl
         seen = result.observations
     assert (result.info["plans"], result.info["success"]) == (plans, fresh == 1.0)
     assert result.rewards == {"router": pytest.approx(fresh - 0.1 * (plans - 1))}
+
+
+OWN = np.eye(3).tolist()
+
+
+def kinds(env, seed):
+    """Sub-goals of an episode in which every step is right, with what the router reads."""
+    seen, texts = env.reset(seed), []
+    while seen:
+        texts.append(seen["router"].text)
+        seen = env.step({"router": KINDS.index(texts[-1].split(" | ")[0])}).observations
+    return env.task, tuple(texts)
+
+
+def test_a_task_that_comes_again_has_its_own_sub_goals():
+    env = Errands(tasks=8, experts=OWN, fresh=1.0, drift=0.0, goals=7, replan="never")
+    met = {kinds(env, seed) for seed in range(40)}
+    assert len({task for task, _ in met}) == len(met) == 8
+    assert len({texts for _, texts in met}) == 8
+
+
+def test_an_expert_that_failed_is_not_remembered():
+    env = Errands(memory=Archive(), experts=OWN, fresh=1.0, drift=0.0, goals=1, budget=2, replan="never")
+    first = env.reset(0)["router"].text
+    env.step({"router": (KINDS.index(first) + 1) % 3})
+    assert not env.memory.entries
+
+
+def test_a_reply_that_names_no_expert_ends_the_task():
+    env = Errands(experts=OWN, replan="never")
+    env.reset(0)
+    result = env.step({"router": "nobody"})
+    assert not result.observations
+    assert result.info["success"] is False

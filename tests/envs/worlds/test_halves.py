@@ -94,3 +94,11 @@ def test_what_one_thinks_the_other_does_not_read():
     env.reset(0)
     seen = env.step(dict.fromkeys("ab", "<think>A secret: left.</think>wait for me")).observations["b"]
     assert seen.text.endswith("| for me")
+
+
+def test_the_nearest_goal_is_as_far_as_asked():
+    env, far = Halves(density=0.0, least=4), []
+    for seed in range(40):
+        env.reset(seed)
+        far.append(env.state.far[env.state.cell])
+    assert min(far) == 4

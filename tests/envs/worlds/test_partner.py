@@ -38,6 +38,15 @@ def test_a_belief_is_that_of_bayes():
         sure.update(1)
 
 
+@pytest.mark.parametrize(("lost", "success"), [(1, True), (2, False)])
+def test_nine_rounds_of_ten_are_a_success(lost, success):
+    env = Partner(types=("onions",), rounds=10)
+    env.reset(0)
+    for number in range(10):
+        result = env.step({"cook": "onions" if number < lost else "dishes"})
+    assert result.info["success"] is success
+
+
 def test_what_cannot_be_done_is_refused_with_the_reason_and_asked_for_again():
     env = Partner(types=("random",), rounds=1, blocked=1.0, retries=2)
     env.reset(3)

@@ -60,6 +60,11 @@ def test_lines_of_a_text_are_actions():
     frame = pl.DataFrame({"system": ["s"] * 2, "case": [0, 1], "actions": ["a b\n", "c"], "truth": ["a b", "d"]})
     assert decision_quality(frame)["correctness"].to_list() == [0.5]
     assert decision_quality(frame)["constant"].to_list() == [False]
+    blank = frame.with_columns(actions=pl.Series(["a b\n\n \n", "d"]))
+    assert decision_quality(blank)["correctness"].to_list() == [1.0], "an empty line is no action"
+    turned = frame.with_columns(actions=pl.Series(["a b\nc", "c\na b"]))
+    assert decision_quality(turned)["constant"].to_list() == [True], "the same actions in another order"
+    assert action_quality(["ROLL BACK TO V2.3"], "Roll Back to v2.3") == (1.0, 1.0, 1.0), "in whatever case"
     none = frame.with_columns(actions=pl.lit(""))
     assert decision_quality(none, threshold=0.0)["actionable"].to_list() == [0.0], "0 is not above 0"
     assert decision_quality(frame[:1])["constant"].to_list() == [False], "of one case nobody can tell"

@@ -92,6 +92,15 @@ def test_equal_agents_are_taken_by_name_whatever_the_order_of_rows():
     assert found["weight"].to_list()[-2:] == [1.0, 0.0]
 
 
+@pytest.mark.parametrize(("method", "shares"), [("positive", [0.6, 0.4]), ("top_k", [1, 0]), ("equal", [0.5, 0.5])])
+def test_who_has_no_row_on_a_day_takes_no_share_of_it(method, shares):
+    """The best of three, who earned .03 a day, is not there on the last day; .015 and .01 are shared as 3 : 2."""
+    earned = {"a": 0.015, "b": 0.01, "c": 0.03}
+    rows = [(day, name, reward) for day in range(3) for name, reward in earned.items() if (day, name) != (2, "c")]
+    frame = pl.DataFrame(rows, schema=["day", "agent", "reward"], orient="row")
+    assert contest(frame, method=method, most=1).filter(day=2)["weight"].to_list() == pytest.approx(shares)
+
+
 def test_no_rows_are_named():
     with pytest.raises(InputError, match="the table is empty"):
         contest(pl.DataFrame({"day": [], "agent": [], "reward": []}))

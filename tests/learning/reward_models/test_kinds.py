@@ -294,12 +294,15 @@ def test_mixture_finds_both_tastes_and_routes_a_user(fitted: dict[str, Any]) -> 
     weights = dict(zip(routed["by"].to_list(), routed["weights"].to_list(), strict=True))
     assert weights[True] != weights[False]
     assert sum(weights[True]) == pytest.approx(1.0)
+    assert model.route(pairs, group, eta=0.0)["weights"].to_list() == [[0.5, 0.5]] * 2
     unseen = pairs.rejected.with_columns(features=pl.when(pl.Series(group)).then("features"))
     some = model.route(Preferences(pairs.chosen, unseen), group)["weights"].to_list()
     assert some == [[0.5, 0.5], pytest.approx(weights[True])], "of pairs with a missing side nothing is known"
     given = pl.DataFrame({"weights": [weights[bool(each)] for each in group]})
     sure = model.score(pairs.chosen, reference=pairs.rejected, condition=given).to_numpy()
     assert (sure > 0.5).mean() > 0.95
+    part = model.score(pairs.chosen, reference=unseen, condition=given)
+    assert part.is_null().to_list() == (~group).tolist()
     assert hedge(np.array([[2.0, -2.0]]), eta=0.0) == pytest.approx([0.5, 0.5])
 
 

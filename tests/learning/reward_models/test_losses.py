@@ -35,6 +35,15 @@ def test_dear_worked_numbers() -> None:
     assert float(distill_rank_loss(student, teacher, rank="ce")) == pytest.approx(1.306702, abs=1e-6)
 
 
+def test_bradley_terry_worked_numbers() -> None:
+    """Leads 1 and -3 less a margin of .5, weights 1 and 3; sums of scores 3 and -5: squares 9, 25, mean -3."""
+    chosen, rejected, weight = torch.tensor([[2.0, -4.0], [1.0, -1.0], [1.0, 3.0]])
+    plain = (math.log(1 + math.exp(-0.5)) + 3 * math.log(1 + math.exp(3.5))) / 4
+    for options, more in (({}, 0.0), ({"centre": 0.1}, 0.1 * (9 + 75) / 4), ({"centre": 0.1, "centring": "mean"}, 0.3)):
+        found = bradley_terry_loss(chosen, rejected, margin=0.5, weight=weight, **options)  # type: ignore[arg-type]
+        assert float(found) == pytest.approx(plain + more, abs=1e-5)
+
+
 @EACH
 def test_ranknet_and_listnet_beside_plain_references(seed: int) -> None:
     """Groups of several sizes, padded; the references loop over pairs and items in NumPy."""

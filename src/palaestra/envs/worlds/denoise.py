@@ -23,7 +23,8 @@ class _DenoiseState:
 class Denoise(NativeEnv):
     """Diffusion sampling env: `sampler` pushes x in each of `steps` noisy steps; paid -(x - 1)² at the end.
 
-    From N(0, 1) noise to one of the modes -1 and 1 of the data.
+    From N(0, 1) noise to one of the modes -1 and 1 of the data. Episodes of one group share their noise: they differ by
+    their pushes alone, so many samples need many groups.
 
     A step is x + .3·(tanh(3x) - x) + N(0, `noise`²) + push, push one of -`push`, 0, `push`: pushes of equal chance
     leave the sampler nearly as it is. Seen: the step, and x to the nearest quarter. facts: sample, what came out, on
@@ -40,7 +41,7 @@ class Denoise(NativeEnv):
         self.choices = ("down", "as it is", "up")
 
     def begin(self) -> tuple[str, _DenoiseState]:
-        """Draw the starting noise, anew for every episode of a group."""
+        """Draw the starting noise, which all episodes of a group share, as they do the noise of their steps."""
         start = float(self.rng.normal())
         return f"denoise {start!r}", _DenoiseState(start)
 

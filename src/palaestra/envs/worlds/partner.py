@@ -145,7 +145,8 @@ class Partner(NativeEnv):
         types: of `TYPES`, of which one is drawn. jobs: 2 or 3. noise, forget: of `Belief`. blocked: how often a job of
             the cook is. last: how many rounds the cook reads, the newest last, if it is shown what the partner did.
         rows: a map; both walk each round from `c` and `p` to the station of their job, its number, in at most `steps`
-            steps, the partner the shortest way and the cook around it. Who does not arrive has not done the job.
+            steps, the partner the shortest way and the cook around it. A cook that does not arrive has not done its
+            job; the partner's counts as done.
 
     Raises:
         InputError: an option is out of range.

@@ -32,8 +32,6 @@ def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.
 def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, days: int = 2) -> np.ndarray:
     """float64[..., days, agents]: mean / max(deviation, least) of rewards in the window before each day; NaN: too few.
 
-    float64[..., days, agents].
-
     rewards: float64[..., days, agents], in order. What is missing or beyond ±0.4 does not count as earned or lost: it
     is the median of the window's other days, and a score needs `days` of those.
 
@@ -62,6 +60,7 @@ def contest(
     """Table of daily weights of agents by a contest of their past rewards: day, agent, reward, score, weight.
 
     frame: day, agent, reward, at most one row for each. A weight for the next day: give its rows with missing rewards.
+    Who has no row on a day has no weight then; the others share all of it.
 
     Raises:
         MissingColumnError, InputError: a column is missing, or an agent has two rewards on a day.
@@ -74,7 +73,11 @@ def contest(
     wide = frame.pivot(on="agent", index="day", values="reward").sort("day")
     agents = sorted(wide.columns[1:])
     scores = recent_scores(wide.select(agents).cast(pl.Float64).to_numpy(), window=window, least=least)
-    weights = allocate(scores, method, most=most)
+    rows = frame.select("day", "agent", _there=1.0).pivot(on="agent", index="day", values="_there").sort("day")
+    there = rows.select(agents).to_numpy() == 1
+    weights = there * allocate(np.where(there, scores, np.nan), method, most=most)
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / np.where(total > 0, total, 1.0)
     long = pl.DataFrame(
         {
             "day": wide["day"].gather(np.repeat(np.arange(len(wide)), len(agents))),

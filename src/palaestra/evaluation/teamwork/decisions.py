@@ -50,7 +50,8 @@ def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataF
 
     frame: system, case, actions (a list, or lines of one text), truth. quality = .4 validity + .3 specificity + .3
     correctness. elsewhere: the mean correctness against the truths of all other cases; an honest system is right less
-    often there. constant: the same actions for every case (of at least two): what it scores is no evidence.
+    often there. constant: the same actions for every case (of at least two), in
+    whatever order: what it scores is no evidence. variance: of the quality over cases.
     """
     rows = []
     for (system,), own in frame.group_by("system", maintain_order=True):
@@ -76,7 +77,7 @@ def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataF
                 "actionable": (quality > threshold).mean(),
                 "variance": quality.var(),
                 "elsewhere": float(np.mean(others)) if others else None,
-                "constant": cases > 1 and len({tuple(actions) for actions in said}) == 1,
+                "constant": cases > 1 and len({tuple(sorted(actions)) for actions in said}) == 1,
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)

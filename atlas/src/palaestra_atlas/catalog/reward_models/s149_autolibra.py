@@ -105,16 +105,18 @@ def file(seed: int, folder: Path) -> None:
 
 @exact
 def by_the_question() -> None:
-    """Two planted behaviours in words: one metric a round, and what is held out is covered by both."""
-    rows = {"transcript": ["greets: well", "greets: badly\nwaits: well", "waits: badly", "greets: well\nwaits: well"],
+    """Two planted behaviours in words: one metric a round; of what is held out one aspect of three has none."""
+    rows = {"transcript": ["greets: well", "greets: badly\nwaits: well", "waits: badly",
+                           "greets: well\nwaits: well\nnods: well"],
             "feedback": ["greets was good.", "greets was bad. waits was good.", "waits was bad.",
-                         "greets was good. waits was good."]}  # fmt: skip
+                         "greets was good. waits was good. nods was good."]}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "feedback.parquet"
         pl.DataFrame(rows).write_parquet(path)
         found = analyze("induce_metrics('palaestra.judges.scripted:reviewer(most=1)', held_out=0.25)", path)
     assert found["coverage"].to_list() == [0.5, 1.0], found
-    assert found["held_out"].to_list() == [1.0, 1.0], found
+    np.testing.assert_allclose(found["redundancy"], [1 / 3, 2 / 6])  # of three episodes, not of the one held out
+    np.testing.assert_allclose(found["held_out"], [2 / 3] * 2)
 
 
 @exact
@@ -146,6 +148,10 @@ def matched_by_sign() -> None:
     assert found["metric"].to_list() == ["A", None, "B", "B", "C"]
     assert coverage(found) == 0.8
     assert redundancy(found, rated) == 0.5
+    unknown = pl.DataFrame({"episode": [1], "metric": ["D"], "rating": [None]}, schema=rated.schema)
+    assert redundancy(found, pl.concat([rated, unknown])) == 0.5  # a metric that could not be judged is not listed
+    unread = aspects.with_columns(sign=pl.when(pl.col("behaviour") != "C").then("sign"))
+    assert match(unread, rated, asked(named)).equals(found[:4])  # nor does an aspect without a sign count
 
 
 @exact

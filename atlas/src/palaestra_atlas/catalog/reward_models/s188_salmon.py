@@ -2,7 +2,8 @@
 
 Worked scores of three principles. Then a noisy judge is asked about four principles in both orders, pairs under random
 principles are made of that, and a bilinear reward reads answer and principles; a principle and its negation are two
-sentences, so two inputs. Asked for one of them alone. Left out: the policy's training, exemplars, red-team principles.
+sentences, so two inputs. Asked for one of them alone. Left out: the policy's training with its bonus for length,
+exemplars, red-team principles, and the larger share of turned labels where a rule decided.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def both_orders() -> None:
     """A preference that turns with the order counts nothing."""
     found = swap_consistent(np.array([3.0, -0.6, 1.2]), np.array([1.0, -0.2, -0.4]))
     np.testing.assert_allclose(found / [4.0, 1.0, 2.25], [0.5, -0.4, 0.0], atol=1e-12)
+    np.testing.assert_array_equal(swap_consistent(np.array([np.nan, 1.0]), np.array([1.0, np.nan])), [np.nan] * 2)
 
 
 @exact
@@ -53,6 +55,9 @@ def largest_decides() -> None:
     """Scores of .5, -.4 and -.4: the first answer wins, though their mean is against it."""
     made = principle_pairs(np.array([0]), np.array([1]), np.array([[0.5, -0.4, -0.4]]), negate=0.0, **ALL)
     assert made["chosen"].to_list() == [0]
+    several = np.array([[0.5], [-0.5], [0.0]])  # the third pair is not decided, and left out in every pass
+    made = principle_pairs(np.array([0, 2, 4]), np.array([1, 3, 5]), several, negate=0.0, **ALL | {"passes": 3})
+    assert made.select("chosen", "rejected").rows() == [(0, 1), (3, 2)] * 3
 
 
 @exact

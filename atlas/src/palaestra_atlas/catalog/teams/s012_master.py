@@ -176,7 +176,7 @@ def exploration() -> None:
 def next_branch() -> None:
     """A failed answer sends the search to a sibling of its parent; the first that passes ends it."""
     below = {
-        "": (("A", 0.9), ("B", 0.7)), "A": (("A1", 0.9), ("A2", 0.8)), "B": (("B1", 0.8), ("B2", 0.6)),
+        "": (("B", 0.7), ("A", 0.9)), "A": (("A2", 0.8), ("A1", 0.9)), "B": (("B2", 0.6), ("B1", 0.8)),
     }  # fmt: skip
     done: list[str] = []
 
@@ -191,7 +191,10 @@ def next_branch() -> None:
     found = search("", expand, validate, budget=6)
     assert done == ["", "A", "A1", "B", "B1"]
     assert (found.item, found.passed, found.made) == ("B1", True, 6)
-    assert found.tree.visits.tolist() == [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    assert found.tree.visits.tolist() == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]
+    assert found.tree.total.tolist() == [0.0] * 7  # what a failure is worth
+    assert found.tree.prior.tolist() == [0.0, 0.7, 0.9, 0.8, 0.9, 0.6, 0.8]
+    assert found.tree.confidence.tolist() == [0.0] + [0.8] * 6
 
 
 @exact

@@ -194,8 +194,15 @@ def gap() -> None:
     """Solo - joint; what one loses with both halves is told from what is lost between two."""
     rows = [("p", f"{task}", condition, task < solved) for condition, solved in
             (("solo", 10), ("solo_halves", 8), ("joint", 3)) for task in range(10)]  # fmt: skip
-    found = collaboration_gap(pl.DataFrame(rows, schema=["pair", "task", "condition", "success"], orient="row"))
+    schema = ["pair", "task", "condition", "success"]
+    found = collaboration_gap(pl.DataFrame(rows, schema=schema, orient="row"))
     np.testing.assert_allclose(found.select("gap", "integration", "collaboration").row(0), [0.7, 0.2, 0.5])
+    rows += [("p", "0", "joint", False), ("p", "x", "solo", False)]  # a second run; a task that one alone had
+    found = collaboration_gap(pl.DataFrame(rows, schema=schema, orient="row").reverse())
+    columns = ("gap", "integration", "collaboration", "tasks")
+    np.testing.assert_allclose(found.select(columns).row(0), [0.75, 0.2, 0.55, 10])
+    own = np.array([0.5] + [0.0] * 2 + [1.0] * 7)
+    np.testing.assert_allclose(found["gap_stderr"], own.std(ddof=1) / np.sqrt(10))
 
 
 @exact
@@ -214,8 +221,10 @@ def first_counts() -> None:
     """Strong first less weak first: 0.04 in the card's pairs."""
     rows = [("p", f"{task}", order, task < solved) for order, solved in
             (("strong_first", 943), ("weak_first", 904)) for task in range(1000)]  # fmt: skip
+    rows += [("p", f"once {number}", "strong_first", False) for number in range(9)]
     found = order_effect(pl.DataFrame(rows, schema=["pair", "task", "order", "success"], orient="row"))
     np.testing.assert_allclose(found["effect"], [0.039])
+    np.testing.assert_allclose(found["effect_stderr"], np.repeat([1.0, 0.0], [39, 961]).std(ddof=1) / np.sqrt(1000))
 
 
 @reproduction(

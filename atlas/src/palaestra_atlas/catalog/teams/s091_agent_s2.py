@@ -82,6 +82,11 @@ def after_failure() -> None:
     for rule in (True, False):
         assert ends("on_failure", 3, rule=rule)["success"].to_list() == [True] * 5
         assert ends("never", 3, rule=rule)["success"].to_list() == [False] * 5
+    world: dict[str, Any] = {"drift": 0.5, "fresh": 1.0, "stale": 0.0, "goals": 9, "budget": 9, "experts": OWN}
+    seats = Team(router=ScriptedPolicy(fitting(), name="router"))
+    kept = rollout(envs.make("native/errands", replan="never", **world), seats, groups=10, seed=0).frame
+    for _, one in kept.sort("turn").group_by("group"):  # a plan that is kept never becomes fresh again by itself
+        assert one["failed"].is_sorted()
 
 
 @exact
@@ -103,6 +108,7 @@ def fresh_state() -> None:
     seats = {"router": ScriptedPolicy(fitting(), name="router")}
     turns = rollout(envs.make("native/errands", experts=OWN, replan="never"), Team(seats), groups=10, seed=0).frame
     assert set(turns["observation"]) <= set(KINDS)
+    assert turns.group_by("group").agg(pl.col("kind").n_unique())["kind"].max() == len(KINDS)
 
 
 @exact

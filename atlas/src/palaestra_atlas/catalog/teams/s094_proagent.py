@@ -98,6 +98,9 @@ def revised() -> None:
     for done in (1, 0, 1, 0):
         belief.update(done)
     assert max(belief.shares, key=lambda kind: belief.shares[kind]) == "alternate"
+    half = Belief(TYPES, jobs=2, forget=0.5)
+    half.update(1)  # the types do it with .025, .975, .975, .5, in all 2.475; half of that and an eighth for each
+    np.testing.assert_allclose(list(half.shares.values()), np.array([0.025, 0.975, 0.975, 0.5]) / 4.95 + 0.125)
     assert reward(cook, types=("alternate",), shows="intention") >= 0.95
     assert reward(cook, types=("alternate",), shows="last") <= 0.1
 
@@ -148,6 +151,7 @@ def around() -> None:
     assert (0, 2) not in way
     assert way[-1] == (0, 3)
     assert step_around(("cp1",), (0, 0), (0, 2), (0, 1), stuck=False, rng=rng) == (0, 0)
+    assert reward(cook, types=("dishes",), shows="intention", rows=["0#cp1"]) == 0.0  # its station cannot be reached
     games_ = {
         rows: reward(cook, types=("onions",), shows="intention", rows=list(rows)) for rows in (NARROW, wide_kitchen())
     }
@@ -190,9 +194,10 @@ def measure(seeds: Sequence[int]) -> Outcome:
     off = max(abs(each - CARD[shows][kind]) for (shows, kind), found in rules.items() for each in found)
     least = min(min(rules["intention", kind]) for kind in TYPES if kind != "random")
     checks = {tries: [played(seed, jobs=3, blocked=0.3, retries=tries) for seed in seeds] for tries in (0, 3)}
-    arms = train_arms(
-        RECIPE, {shows: {"env": {"options": {"shows": shows}}} for shows in ("intention", "last")}, seeds, learned
-    )
+    reads: dict[str, dict[str, Any]] = {
+        "intention": {"shows": "intention"}, "last": {"shows": "last"}, "last_2": {"shows": "last", "last": 2},
+    }  # fmt: skip
+    arms = train_arms(RECIPE, {name: {"env": {"options": each}} for name, each in reads.items()}, seeds, learned)
     ahead = arms.values["intention"]["reward"] - arms.values["last"]["reward"]
     measured = {f"{shows}_{kind}": float(np.mean(found)) for (shows, kind), found in rules.items()}
     for tries, found in checks.items():

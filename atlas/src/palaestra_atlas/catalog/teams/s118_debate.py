@@ -128,10 +128,13 @@ def flips_by_difficulty() -> None:
     table = Turns({
         "group": [0] * 4 + [1] * 4, "episode": [0] * 4 + [1] * 4, "turn": [0, 0, 1, 1] * 2, "agent": ["a", "b"] * 4,
         "score": [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0], "level": ["hard"] * 4 + ["easy"] * 4,
+        "success": [True] * 4 + [False] * 4,
     })  # fmt: skip
     found = flips(table, by="level").filter(pl.col("turn") == 1)
     rows = {row["level"]: (row["to_right"], row["to_wrong"]) for row in found.iter_rows(named=True)}
     assert rows == {"hard": (1, 0), "easy": (0, 1)}
+    lost = {row["level"]: row["overruled_right"] for row in found.iter_rows(named=True)}
+    assert lost == {"hard": 0, "easy": 1}  # right at the end, in a task that failed
 
 
 @exact

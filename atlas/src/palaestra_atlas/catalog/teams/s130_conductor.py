@@ -58,6 +58,10 @@ def paid() -> None:
     priced = np.array([1.5, 1.0, 0.7, -2.0]) + 0.02 * np.array([4.8595, 4.8595, 4.8595, 0])
     np.testing.assert_allclose(np.asarray(conductor(0.02).evaluate(turns)), priced, atol=1e-4)
     np.testing.assert_allclose(np.asarray(conductor().evaluate(turns)), priced, atol=1e-4)
+    rest = Turns({"plan_nodes": [4, None], "plan_edges": [3, None], "plan_depth": [4, None], "plan_most": [4, None],
+                  "valid": [True] * 2, "success": [False] * 2, "plan_read": [None, True]})  # fmt: skip
+    found = np.asarray(conductor(0.0).evaluate(rest))  # a wrong answer; a worker, who is paid nothing by this
+    np.testing.assert_allclose(found, [1.0, np.nan])
 
 
 def wrote(plans: Sequence[str], groups: int = 30, **options: Any) -> pl.DataFrame:
@@ -135,16 +139,17 @@ def table(weight: float) -> dict[str, Any]:
     }
 
 
-def easy_workers(last: int = 5) -> Measure:
-    """Workers of the teams that are written for easy tasks in the last iterations, mean per seed."""
+def growth(last: int = 5) -> Measure:
+    """Workers for a hard task less those for an easy one in late iterations, per seed; 0 if all get the same team."""
 
     def measured(left: Left) -> list[float]:
         found = []
         for seed in left.seeds():
-            frame = Turns.load(seed / "turns").frame
-            easy = pl.col("task").cast(str).str.contains(":easy:") & pl.col("plan_nodes").is_not_null()
-            late = pl.col("iteration") > pl.col("iteration").max() - last
-            found.append(float(frame.filter(late & easy)["plan_nodes"].mean()))  # type: ignore[arg-type]
+            frame = Turns.load(seed / "turns").frame.filter(pl.col("plan_nodes").is_not_null())
+            late = frame.filter(pl.col("iteration") > pl.col("iteration").max() - last)
+            of = [late.filter(pl.col("task").cast(str).str.contains(f":{level}:")) for level in ("hard", "easy")]
+            hard, easy = (float(each["plan_nodes"].mean()) for each in of)  # type: ignore[arg-type]
+            found.append(hard - easy)
         return found
 
     return measured

@@ -25,7 +25,8 @@ SERVICES, FAULTS = (
     ("auth", "billing", "search", "mail"),
     ("memory leak", "bad deployment", "full disk", "lost database"),
 )
-CONSTANT = ["Rollback the service to the last version", "Check the database", "Restart the deployment"]
+CONSTANT = ["Roll back to version v2.3.0", "Restart on the last version", "Compare with version v2.2.9"]
+"""Specific whatever the case is."""
 
 TRUTH = "roll auth-service back to v2.3.0"
 TIERS = ["Deploy v2.3.0 to auth-service", "Check auth-service to confirm", "Notify customers"]
@@ -63,7 +64,8 @@ def no_actions() -> None:
 def vague_actions() -> None:
     """An action that says nothing is valid and worth .4: not actionable; a specific one beside it makes half."""
     found = judged(("s", "1", ["Stay calm"], TRUTH), ("s", "2", ["Roll auth-service back to v2.3.0"], TRUTH))[0]
-    np.testing.assert_allclose([found["quality"], found["actionable"]], [0.7, 0.5], atol=1e-9)  # type: ignore[arg-type]
+    named = ("quality", "actionable", "variance")  # of .4 and 1
+    np.testing.assert_allclose([found[name] for name in named], [0.7, 0.5, 0.09], atol=1e-9)  # type: ignore[arg-type]
 
 
 @exact
@@ -79,17 +81,17 @@ def constants_are_named() -> None:
 
 
 def written(seed: int, directory: Path) -> None:
-    """Sixteen cases, answered by a system that reads them and by constants."""
-    rows = cases(0.8, np.random.default_rng(seed)).to_dicts()
+    """Sixteen cases, answered by a system that reads them and is right on a quarter of them, and by constants."""
+    rows = cases(0.2, np.random.default_rng(seed)).to_dicts()
     (directory / "decisions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def constants_found() -> Measure:
-    """Constant systems that the command names, less others that it names."""
+def reader_chosen() -> Measure:
+    """1 if the system of the best quality, of those that the command does not call constant, is the one that reads."""
 
     def measured(left: Left) -> list[float]:
-        named = {row["system"] for row in json.loads(left.stdout) if row.get("constant")}
-        return [float(("constant" in named) - len(named - {"constant"}))]
+        rows = sorted(json.loads(left.stdout), key=lambda row: row["quality"], reverse=True)
+        return [float([row["system"] for row in rows if not row.get("constant")][:1] == ["reads"])]
 
     return measured
 
