@@ -182,9 +182,14 @@ def test_play_ahead_through_servers_is_play_ahead_here(two: list[Any], tmp_path:
         if name == "one":
             expected = weights
         assert versions["one"] == versions[name]
-        for a, b in zip(tables["one"], tables[name], strict=True):
-            assert a["logprobs"].to_list() == b["logprobs"].to_list()
-        assert all(torch.equal(a, b) for a, b in zip(expected, weights, strict=True))
+        for a, b in zip(tables["one"], tables[name], strict=True):  # rounding: two servers batch in smaller pieces
+            assert a["logprobs"].list.len().equals(b["logprobs"].list.len())
+            apart = (a["logprobs"].explode() - b["logprobs"].explode()).abs().max()
+            assert isinstance(apart, float)
+            assert apart < 1e-5
+        far = max(float((a - b).abs().max()) for a, b in zip(expected, weights, strict=True))
+        moved = max(float((a - b).abs().max()) for a, b in zip(policy(two[0]).parameters(), weights, strict=True))
+        assert far < 0.005 * moved  # Adam makes steps of rounding where a gradient is nearly none
     assert [len(each.updates) for each in two] == [3, 3]
 
 

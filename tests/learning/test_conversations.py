@@ -315,10 +315,10 @@ def test_branches_share_what_was_before_them(terms: str, rows: str, monkeypatch:
     for chunk in (8192, 60):
         other, second = slope(turns, terms, rows, model().twin(), chunk_tokens=chunk)
         assert other["shared"] > 0.1
-        assert other["loss"] == pytest.approx(one["loss"], rel=1e-6, abs=1e-6)
+        assert other["loss"] == pytest.approx(one["loss"], rel=2e-5, abs=1e-6)  # rounding: of shorter products
         alike(first, second)
         for name in one.keys() - {"seconds", "shared"}:
-            assert other[name] == (one[name] and pytest.approx(one[name], rel=1e-5, abs=1e-6)), name
+            assert other[name] == (one[name] and pytest.approx(one[name], rel=2e-5, abs=1e-6)), name
 
 
 def test_rows_of_a_tree_are_in_one_piece_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
