@@ -35,7 +35,7 @@ def test_a_policy_that_draws_is_worth_the_mean() -> None:
     ("recurring", "worth"), [(True, 0.5 + 0.5 * (2 / 3 + 1 / 2 + 0.55 / 3) + 0.55), (False, 1.5625)]
 )
 def test_wins_say_something_of_an_arm_that_comes_again(recurring: bool, worth: float) -> None:
-    """Who tries the arm until it loses wins by 1/2, 2/3 and 3/4 if it is one arm, and by 1/2 each time if it is not."""
+    """An arm that has only won wins again by 1/2, 2/3 and 3/4 if it stays the same arm, and by 1/2 each time if not."""
     env = Pulls(pulls=3, known=0.55, recurring=recurring)
     assert env.worth(lambda pulled, tried, won: tried == won) == pytest.approx(worth)
 

@@ -185,7 +185,7 @@ def _source(module: str, changed: dict[str, list[Edit]]) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=64)
 def _places(text: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Where the functions of a source stand; many edits of one module ask for them."""
+    """Nodes of the functions of a source, by name; kept, as many edits of one module ask for them."""
     return _functions(_Getters().visit(ast.parse(text)))
 
 

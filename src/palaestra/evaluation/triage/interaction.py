@@ -1,6 +1,7 @@
 """[109] What people's messages give away: misalignment, stagnation, disengagement, satisfaction (arXiv 2604.00356).
 
-Rules and thresholds are those of the released code; the phrases are our own, in English. Another language is another
+Rules and thresholds are those of the released code, but numbers are no words of a person, and in a team the turns of
+each hearer count by themselves; the phrases are our own, in English. Another language is another
 table: `interaction(turns, phrases=…)`.
 """
 

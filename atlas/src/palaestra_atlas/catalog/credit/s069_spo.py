@@ -45,7 +45,7 @@ def chain() -> None:
 
 @exact
 def paid_on_the_way() -> None:
-    """What was earned before a cut is added to its value: .5, .6, .85, .55; with a score of its own, .4, it is not.
+    """The value of a cut has what was earned before it added: .5, .6, .85, .55; with a score of its own, .4, it is not.
 
     A token of probability .9 itself is sure.
     """

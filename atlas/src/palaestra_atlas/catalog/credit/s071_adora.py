@@ -47,7 +47,7 @@ def weights() -> None:
 
 @exact
 def borders() -> None:
-    """What is on a border: a score at `correct` is wrong, a length at the cap is cut off, as long is not longer."""
+    """Borders: a score at `correct` is wrong, a length at the cap is cut off, an equal length is not longer."""
     half = table(np.array([[0.5, 1, 0]]), np.array([[900, 500, 300]]))  # wrong ones: 900 and 300, mean 600
     tie = table(np.array([[1, 0]]), np.array([[500, 500]]))
     cut = table(np.array([[0.4, 0.1]]), np.array([[CAP, CAP]]))  # none is right, and no wrong one is left

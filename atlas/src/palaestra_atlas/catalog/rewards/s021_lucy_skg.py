@@ -79,7 +79,7 @@ def pressed() -> None:
 
 @exact
 def trunk() -> None:
-    """Where credit says nothing, the heads alone move the trunk, and both of their losses fall."""
+    """Without credit the trunk is moved by its heads alone, and both of their losses fall."""
     rng = np.random.default_rng(0)
     seen = rng.normal(size=(64, 4)).astype(np.float32)
     rows = {

@@ -45,7 +45,7 @@ def shaping_is_ignored() -> None:
 
 @exact
 def redistribution() -> None:
-    """What no policy can notice: 0 by value, and the card's distances by the forms that see it (of DARD the norm's)."""
+    """A change that no policy can notice: 0 by value, and the card's distances by other forms (of DARD the norm's)."""
     T, R, _, Z = worked()
     assert regret(R, R + 2 * Z, T, GAMMA) < 1e-9
     assert starc(R, R + 2 * Z, T, GAMMA) < 1e-6
